@@ -101,7 +101,7 @@ type Repo interface {
 	// CorrelationID, Epoch, Permitted, and Held with its files and reasons.
 	// Replace stays nil. ErrRewritten if Berth cannot have written the commit.
 	ReadInForce(ctx context.Context, commit string) (InForce, error)
-	// Evidence returns what the bytes of a commit say about its author. It is
+	// Evidence returns the claims of a commit about its author. The error is
 	// ErrNotFound for commits outside the branches that Fetch fetches.
 	Evidence(ctx context.Context, commit string) (Evidence, error)
 	// PullEvidence is Evidence of the current head of a pull request.
@@ -135,7 +135,7 @@ type EventReader interface {
 	EventsSince(ctx context.Context, commit string, since time.Time) iter.Seq2[plan.Event, error]
 }
 
-// UsageReader is a Repo that can read what was recorded of usage.
+// UsageReader is a Repo that can read the records of usage.
 type UsageReader interface {
 	// ClosedUsage returns the last closed day of each cluster at a commit of berth/status.
 	ClosedUsage(ctx context.Context, commit string) (map[string]string, error)

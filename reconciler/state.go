@@ -5,7 +5,7 @@ import (
 	"berth/schema"
 )
 
-// State is what is in force by one decision, and what follows from it. A State
+// State has the documents in force by one decision, and the values derived from them. A State
 // that the loop has published never changes: the next decision makes a new one.
 type State struct {
 	Main, InForce string // commits
@@ -23,7 +23,7 @@ type State struct {
 	Recorded *State
 }
 
-// Unit returns what a unit shall be; nil: it is to be deleted.
+// Unit returns the wanted unit; nil: the unit has to be deleted.
 func (s *State) Unit(key schema.Key) *schema.EffectiveUnit {
 	return s.Placement.Unit(s.Effective, key)
 }

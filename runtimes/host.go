@@ -62,7 +62,7 @@ type Host interface {
 // OpError is the error of an operation on a host.
 type OpError struct {
 	Host    string
-	Op      string // what was done, such as `run scontrol reconfigure`; no contents
+	Op      string // the operation, such as `run scontrol reconfigure`; no contents
 	Message string // its output or the reason of the refusal, truncated
 	Code    OpCode
 	Exit    int // exit status of a program, if Code is CodeExit

@@ -8,7 +8,7 @@ import (
 	"berth/schema/queue"
 )
 
-// Queue is what a Runtime also implements whose units queue jobs (requirement B1). It keeps nothing. An error wraps
+// Queue is the second interface of a Runtime whose units queue jobs (requirement B1). It keeps nothing. An error wraps
 // one of package queue, except that of a host that knows a later leader (ErrStaleEpoch).
 type Queue interface {
 	QueueReader
@@ -37,7 +37,7 @@ type QueueActor interface {
 	// Output returns at most limit bytes of the end of a job's standard output. It reads them as the
 	// job's user.
 	Output(ctx context.Context, at QueueScope, ref queue.Ref, limit int) (queue.Output, error)
-	// Readiness checks what the mode of the map needs, as a submission does, and submits nothing. A
+	// Readiness checks the preconditions of the map's mode, as a submission does, and submits nothing. A
 	// scheduler that does not answer is evidence and no error. The evidence names members and no hosts.
 	Readiness(ctx context.Context, at QueueScope) (queue.Readiness, error)
 }

@@ -30,7 +30,7 @@ type Change struct {
 	// Stamp is recorded in the host's ledger with every effect.
 	Stamp Stamp
 	// RecordUsage puts what jobs used onto berth/status, and returns once it is there. A runtime
-	// calls it before it removes what has the only record of these jobs. Nil: nobody keeps it.
+	// calls it before it removes the only record of these jobs. Nil: nobody keeps it.
 	RecordUsage func(ctx context.Context, jobs []usage.Job) error
 	// JobsLost tells people of jobs that the scheduler lost in a crash. A runtime calls it before it ends their records. Nil:
 	// nobody gets a message.
@@ -90,7 +90,7 @@ type UsageReading struct {
 	At   time.Time // of the runtime's clock
 }
 
-// Backend is what a runtime registers. Package backends lists all of them.
+// Backend describes a runtime to Berth. Package backends lists all of them.
 type Backend interface {
 	// Name is the value of AppVersion.spec.runtime_backend.
 	Name() string

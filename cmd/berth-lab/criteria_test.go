@@ -310,7 +310,7 @@ func (s *scene) criterionIncidentIsTraceable() {
 	}()
 	st := s.failed()
 	lap("train has failed")
-	// A host that accepts connections and answers nothing holds up nobody: the trace ends.
+	// A host that accepts connections and never answers delays nobody: the trace ends.
 	s.sshd("dev-gpu-4", "STOP")
 	var text string
 	s.eventually("a trace with the answers of the other hosts", func() string { // a busy one may be late

@@ -31,7 +31,7 @@ type killed struct {
 	ends map[string]ending // of changes, by name: each time the same
 }
 
-// ending is what a change leaves behind.
+// ending is the expected result of a change.
 type ending struct {
 	state  string
 	events []string // nil: any

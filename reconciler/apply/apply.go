@@ -31,9 +31,9 @@ type Journal interface {
 type Options struct {
 	Runtime runtimes.Runtime
 	Journal Journal // nil: effects are not recorded
-	// RecordUsage is what the Runtime gets with each action (runtimes.Change); may be nil.
+	// RecordUsage is passed to the Runtime with each action (runtimes.Change); may be nil.
 	RecordUsage func(ctx context.Context, jobs []usage.Job) error
-	// JobsLost is what the Runtime gets with each action (runtimes.Change); may be nil.
+	// JobsLost is passed to the Runtime with each action (runtimes.Change); may be nil.
 	JobsLost func(jobs []plan.LostJob)
 	// Correlation has the correlation ids of operations by their ids. Effects of other actions have
 	// that of the stamp.

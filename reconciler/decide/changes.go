@@ -18,7 +18,7 @@ import (
 // administrator; a change that deletes the binding is reported here.
 const CodeNoAdministrator = "ref.no-administrator"
 
-// comparison is what the rules of a change compare.
+// comparison is the input of the rules of a change.
 type comparison struct {
 	touched       []schema.PathChange
 	before, after *schema.Desired // in force, and as proposed
@@ -275,7 +275,7 @@ func withoutPeople(c comparison) (out []schema.Diagnostic) {
 	return out
 }
 
-// endedPolicies warns of policies that a change deletes: nothing else shows what they bounded.
+// endedPolicies warns of policies that a change deletes: nothing else shows the bounds that end with them.
 func endedPolicies(c comparison) (out []schema.Diagnostic) {
 	for _, p := range c.touched {
 		key, _ := schema.KeyAt(p.Path)

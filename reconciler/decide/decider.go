@@ -17,7 +17,7 @@ func Undated(f func(before, after *schema.Desired) []schema.Diagnostic) Rule {
 	return func(before, after *schema.Desired, _ string) []schema.Diagnostic { return f(before, after) }
 }
 
-// Options are what the decisions of one estate depend on besides its trees.
+// Options are the inputs of the decisions of one estate besides its trees.
 type Options struct {
 	Loader *estate.Loader
 	// Authority is nil if every user who can push to main has all permissions.

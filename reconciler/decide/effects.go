@@ -173,7 +173,7 @@ const (
 	fieldRepositories = "spec.repositories"
 )
 
-// sharedRepositories warns of what a change of a platform's source lets projects read in addition, or no longer. Without
+// sharedRepositories warns of repositories that projects gain or lose by a change of a platform's source. Without
 // repositories all is allowed, and read without the secret (policy.ReferenceAllowed); a source of files then shares nothing.
 func sharedRepositories(c comparison) (out []schema.Diagnostic) {
 	for was, is := range changed[*schema.ArtifactSource](c) {

@@ -25,7 +25,7 @@ func tree(k schema.Key) string {
 	return k.Tenant
 }
 
-// identity is what a document keeps in a move.
+// identity is the part of a document that a move does not change.
 type identity struct {
 	kind      schema.Kind
 	tree, uid string

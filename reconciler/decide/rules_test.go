@@ -131,7 +131,7 @@ func readyApp() string {
 	return doc("App", "batch", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n  status: active\n  runbook: "+queueMapPage+"\n  requires: {permissions: [apps.instance.create]}\n  supports: {control_plane_scopes: [project, tenant]}\n")
 }
 
-// A proposal is judged as its merge is: what is held on main adds no finding to the change of another tenant.
+// A proposal is judged as its merge is: held documents on main add no finding to the change of another tenant.
 func TestProposalIsNotJudgedByWhatIsHeld(t *testing.T) {
 	s := ruledStory(t, nil)
 	s.commits("pia", map[string]string{strictAll: strictPolicy()})

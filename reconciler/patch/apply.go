@@ -164,7 +164,7 @@ func (a *application) apply(path string, data []byte, hunks []*gitdiff.TextFragm
 	return out.Bytes(), true
 }
 
-// differs says where the base is not what a hunk expects, and what is there.
+// differs returns the first line of the base that differs from a hunk, with a message that quotes it.
 func differs(data []byte, h *gitdiff.TextFragment, err error) (line int64, message string) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	if n := len(lines); len(lines[n-1]) == 0 {

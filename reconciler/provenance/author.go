@@ -263,7 +263,7 @@ func removesMany(s decide.Step) bool {
 	return n > decide.MinDeletions
 }
 
-// Requests is what the trailers of a commit ask for: the reason for break-glass
+// Requests returns the requests in the trailers of a commit: the reason for break-glass
 // access, and the digests of the deletions that it acknowledges.
 func Requests(e reconciler.Evidence) (breakGlass string, acks []string) {
 	for _, t := range e.Trailers {

@@ -149,7 +149,7 @@ func (h *History) compare(ctx context.Context, p reconciler.PullRequest, first, 
 	return err == nil && len(diff) == 0, err
 }
 
-// Touched lists what a commit changes of its first parent.
+// Touched lists the paths that differ between a commit and its first parent.
 func Touched(ctx context.Context, repo reconciler.Repo, c reconciler.Commit) ([]reconciler.PathChange, error) {
 	parent := ""
 	if len(c.Parents) > 0 {

@@ -21,7 +21,7 @@ type openPull struct {
 	head    headRequests
 }
 
-// headRequests is what the head of a pull request asks for, and who approved it.
+// headRequests has the requests in the head of a pull request, and its approvers.
 type headRequests struct {
 	of         reconciler.PullRequest // the pull request that was asked for
 	breakGlass string
@@ -129,7 +129,7 @@ func (o *openPulls) put(pr reconciler.PullRequest) (openPull, bool) {
 	return *p, true
 }
 
-// keep keeps what was learnt about a pull request while it was planned.
+// keep stores the facts that a planning found out about its pull request.
 func (o *openPulls) keep(p openPull) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -46,7 +46,7 @@ type Loop struct {
 	Seen  func(before, after *schema.Desired) []schema.Diagnostic // findings about published bytes
 }
 
-// Main is what the loop knows of main at one moment.
+// Main is the loop's knowledge of main at one moment.
 type Main struct {
 	State  *reconciler.State // nil before the first decision
 	Tip    string            // as fetched last; "": not yet
@@ -77,7 +77,7 @@ type Status interface {
 	UpdateReview(pull int, change func(*plan.Review) *plan.Review) uint64
 }
 
-// Render turns what is known into text for the forge. All of it is pure.
+// Render makes texts for the forge. All its functions are pure.
 type Render struct {
 	// Checks are both checks of a proposal, validate first.
 	Checks func(plan.Proposal, plan.PullContext) []plan.Check

@@ -36,7 +36,7 @@ func refused(why string) outcome {
 	return outcome{reaction: reconciler.Refused, answer: &plan.Answer{Kind: plan.AnswerRefused, Why: why}}
 }
 
-// confused refuses what is not a command.
+// confused refuses a text that is not a command.
 func confused(why string) outcome {
 	out := refused(why)
 	out.reaction = reconciler.Confused
@@ -54,7 +54,7 @@ func done(what string) outcome {
 }
 
 // recorded is done for a command whose records have to be on the remote before the
-// answer. but are sentences about what was not done.
+// answer. but are sentences about omitted parts.
 func recorded(what string, but []string) outcome {
 	out := done(what)
 	out.record, out.answer.Why = true, joinSome(but)

@@ -33,7 +33,7 @@ func (p *Publisher) ShowAgain(pull int) { p.queue.request(pull) }
 // an open pull request as far as is known, or of a group of the merge queue.
 func (p *Publisher) Shows(commit string) bool { return p.queue.isOn(commit) || p.open.hasHead(commit) }
 
-// Shown is what was shown on a pull request, and what is about to be; nil: nothing.
+// Shown returns the records of the last and of the next publication on a pull request; nil: none.
 func (p *Publisher) Shown(pull int) (shown, next *plan.Shown) { return p.reviews.shownOf(pull) }
 
 // add takes in a result.

@@ -24,7 +24,7 @@ type reviews struct {
 	now func() time.Time
 }
 
-// review is what was last shown on a pull request; nil if nothing was.
+// review is the record of the last publication on a pull request; nil without one.
 func (r reviews) review(pull int) *plan.Review {
 	if v := r.Reviews()[pull]; v != nil && v.Key != "" {
 		return v
@@ -32,8 +32,8 @@ func (r reviews) review(pull int) *plan.Review {
 	return nil
 }
 
-// shownOf is what was shown on a pull request, and what is about to be; nil:
-// nothing.
+// shownOf returns the records of the last and of the next publication on a pull
+// request; nil: none.
 func (r reviews) shownOf(pull int) (shown, next *plan.Shown) {
 	v := r.Reviews()[pull]
 	if v == nil {
@@ -45,7 +45,7 @@ func (r reviews) shownOf(pull int) (shown, next *plan.Shown) {
 	return shown, v.Next
 }
 
-// intend records what is about to be shown on a pull request. It returns the
+// intend records the next publication on a pull request before it begins. It returns the
 // record, with the base of an equal one if there is one, the count to flush to, and
 // whether exactly that was shown before.
 func (r reviews) intend(pull int, s plan.Shown) (as plan.Shown, recorded uint64, known bool) {
@@ -74,7 +74,7 @@ func (r reviews) intend(pull int, s plan.Shown) (as plan.Shown, recorded uint64,
 
 func isSame(o *plan.Shown, s plan.Shown) bool { return o != nil && o.Key == s.Key && o.Head == s.Head }
 
-// wasShown records that a pull request shows what was intended.
+// wasShown records that the intended publication has succeeded.
 func (r reviews) wasShown(pull int, s plan.Shown) {
 	r.UpdateReview(pull, func(v *plan.Review) *plan.Review {
 		if v == nil || isSame(&v.Shown, s) {
@@ -89,7 +89,7 @@ func (r reviews) wasShown(pull int, s plan.Shown) {
 	})
 }
 
-// notShown drops what was intended and will not be shown.
+// notShown drops the record of an intended publication that was given up.
 func (r reviews) notShown(pull int, s plan.Shown) {
 	r.UpdateReview(pull, func(v *plan.Review) *plan.Review {
 		if v == nil || !isSame(v.Next, s) {

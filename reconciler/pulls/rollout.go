@@ -91,7 +91,7 @@ func (r *RollOuts) isWhole(commit string) (whole bool) {
 	return whole
 }
 
-// restore takes in what an earlier run decided of a commit: what is held, and the
+// restore takes in the decision of an earlier run about a commit: its held changes, and the
 // units whose statuses do not name the commit any more.
 func (r *RollOuts) restore(commit string, held []schema.Held, units []plan.UnitProgress) {
 	r.with(commit, func(o *rollout) {
@@ -230,7 +230,7 @@ func (r *RollOuts) report(commit string) plan.Rollout {
 	return out
 }
 
-// Released removes from the roll-out of a commit what is not held any more. The
+// Released removes from the roll-out of a commit the changes that are no longer held. The
 // roll-out is reported again even if it was over.
 func (r *RollOuts) Released(commit string, held []schema.Held) {
 	r.with(commit, func(o *rollout) {

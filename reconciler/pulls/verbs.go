@@ -11,7 +11,7 @@ import (
 	"berth/reconciler/plan"
 )
 
-// access is what a user needs at the forge to give a command.
+// access is the access at the forge that a command requires of its user.
 type access string
 
 const (

@@ -39,7 +39,7 @@ func newObservations[T any]() *observations[T] {
 	return &observations[T]{units: map[unitKey]*observed[T]{}}
 }
 
-// observed is what is known of a unit. The observations are numbered from 1.
+// observed has the observations of a unit. They are numbered from 1.
 type observed[T any] struct {
 	begun, ended int            // number of the last observation that began, and that ended
 	endedAt      time.Time      // of the last observation
@@ -97,7 +97,7 @@ func (o *observations[T]) read(
 	return u.last, nil
 }
 
-// of returns what is known of a unit, and keeps it for another minute.
+// of returns the observations of a unit, and keeps them for another minute.
 func (o *observations[T]) of(key unitKey) *observed[T] {
 	if u := o.units[key]; u != nil {
 		u.forget.Reset(keepFor)

@@ -20,7 +20,7 @@ import (
 	"berth/schema/queue"
 )
 
-// Options say what a Service works with. All are needed, except Submitted.
+// Options are the dependencies of a Service. All are needed, except Submitted.
 type Options struct {
 	View func() (plan.View, bool)
 	// Stamp returns what this daemon leads with; false: another daemon leads.

@@ -237,7 +237,7 @@ func changeable(p *plan.Proposal) string {
 	return shared
 }
 
-// ofPolicy describes the units that a policy will stop, and what a change of policies allows again.
+// ofPolicy describes the units that a policy will stop, and the denials that a change of policies ends.
 func ofPolicy(p *plan.Proposal, text func(string) string) string {
 	return strings.TrimSpace(later(p) + " " + allowed(p, text))
 }

@@ -17,7 +17,7 @@ type bytesFound struct {
 	size              int64
 }
 
-// lackError is the reason why there is nothing to compare, without text of a server.
+// lackError is the reason why a comparison is impossible, without text of a server.
 type lackError struct {
 	state   runtimes.SightState
 	reason  runtimes.SightReason

@@ -36,7 +36,7 @@ func newSecondApp(t *testing.T) *secondApp {
 		command(t, ".", "cp", "-r", "../../examples/"+from+"/.", s.estate)
 	}
 	command(t, s.estate, "rm", "-r", "tenants/physics/projects/lattice/instances/train.yaml", "tenants/biology/projects/genomes/instances") // of the scheduler
-	// The account's key is made here; the one of the example is nobody's.
+	// The test makes a key for the account; nobody has the private key of the example.
 	command(t, t.TempDir(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", s.estate+".key")
 	public, err := os.ReadFile(s.estate + ".key.pub")
 	require.NoError(t, err)

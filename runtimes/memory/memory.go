@@ -149,7 +149,7 @@ type applier struct {
 	key    schema.Key
 }
 
-// recordUsage records what the jobs of detached projects used, and with a deletion those of all.
+// recordUsage records the usage of the jobs of detached projects, and at a deletion that of all jobs.
 func (a *applier) recordUsage(ctx context.Context) error {
 	if a.change.RecordUsage == nil || a.change.Action.Verb != plan.Configure && a.change.Action.Verb != plan.Delete {
 		return nil

@@ -329,7 +329,7 @@ func (w *World) Fingerprint(key schema.Key) string {
 	return s
 }
 
-// Remains lists what is left of a unit.
+// Remains lists the leftovers of a unit.
 func (w *World) Remains(key schema.Key) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -27,8 +27,8 @@ func details(o plan.Observed) string {
 	return strings.Join(all, "\n")
 }
 
-// What an administrator changes by hand in the accounting is reported by the next
-// observation and undone.
+// The next observation reports a change that an administrator made by hand in the accounting, and
+// Berth undoes it.
 func TestAccountingChangedByHand(t *testing.T) {
 	t.Parallel()
 	c := &company{stage: newStage(t)}

@@ -69,7 +69,7 @@ func TestLongTasksOfAnArrayWithAStep(t *testing.T) {
 	}
 }
 
-// A job that its user requeues and holds in a special state waits: it holds up no removal.
+// A job that its user requeues and holds in a special state waits, and delays no removal.
 func TestLongHeldJobHoldsUpNoRemoval(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0)

@@ -92,7 +92,7 @@ func TestLongDownNodes(t *testing.T) {
 	p := c.plan(t, u, false)
 	require.True(t, p.Empty(), "%+v", p.Actions)
 	require.Contains(t, c.tool(t, u, "scontrol -o show node "+c.workers[0].Key.Name), "State=DOWN")
-	// A partition that a person deleted is made again.
+	// Berth creates a partition again that a person deleted.
 	c.tool(t, u, "scontrol delete partitionname=urgent")
 	p = c.plan(t, u, false)
 	require.Len(t, p.Actions, 1)

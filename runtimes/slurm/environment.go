@@ -126,7 +126,7 @@ func waiting(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), runtimes.ErrWaiting)
 }
 
-// waitList is what the parts of a change wait for, while the rest of it is done.
+// waitList has the conditions for which parts of a change wait, while the rest of it is done.
 type waitList []error
 
 // unless keeps an error that is ErrWaiting, and returns any other.

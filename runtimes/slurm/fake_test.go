@@ -42,7 +42,7 @@ type fakeHost struct {
 	services map[string]bool
 	users    map[string]int
 	runs     []string // every program that ran, with its arguments, as "squeue --all"
-	// answer is what a program prints and its exit status; nil: nothing and 0.
+	// answer returns the output of a program and its exit status; nil: no output and 0.
 	answer func(run *runtimes.Run) (string, int)
 	// before is called before every operation; an error of it is the operation's.
 	before func(op runtimes.Op) error

@@ -22,7 +22,7 @@ import (
 	"berth/schema"
 )
 
-// What becomes of a fault.
+// The ends of a fault.
 const (
 	repaired  = "repaired"
 	respected = "respected" // an administrator's doing, which is shown and stays
@@ -62,7 +62,7 @@ func readFaults(t testing.TB) (all []worldFault) {
 	return all
 }
 
-// faultPaths are what the shell of a fault knows by name.
+// faultPaths are variables for the shell of a fault.
 var faultPaths = map[string]string{
 	"spool": profile.WorkerSpoolDir, "jobs": profile.JobsDir, "key": profile.WorkerMungeKey, "berth": "/var/lib/berth",
 }

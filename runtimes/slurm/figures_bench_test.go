@@ -22,7 +22,7 @@ func BenchmarkClusterFromNothing(b *testing.B) {
 		c.rt = c.runtime(b)
 		u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
 
-		// By hand first, so that Berth does not profit from what was read before.
+		// By hand first, so that Berth does not profit from files that are cached by then.
 		files := c.handFiles(b, u)
 		b.ReportMetric(milliseconds(1, func(int) { c.makeByHand(b, u, files) }), "by-hand-ms")
 		c.removeByHand(b, u)

@@ -81,7 +81,7 @@ func (c configFiles) write(ctx context.Context) error {
 		}
 	}
 	if len(found.changed) == 0 && todo == (cluster.Steps{}) {
-		return c.end(ctx) // of a change that was taken back before its first file
+		return c.end(ctx) // of a change that was reverted before its first file
 	}
 	if err := c.begin(ctx, todo); err != nil {
 		return err

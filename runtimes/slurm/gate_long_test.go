@@ -228,7 +228,7 @@ func TestLongLostControllerIsRestored(t *testing.T) {
 	require.Empty(t, c.remains(t, u))
 }
 
-// Each small file of Berth on a host that was cut off is made again, and jobs go on.
+// Berth rebuilds each of its small files on a host that was truncated, and jobs go on.
 func TestLongDamagedFilesAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	c := &company{stage: newStageOf(t, 1)}

@@ -16,7 +16,7 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// loadedFiles is what the daemons of a fake cluster have read. It stops Berth at an operation.
+// loadedFiles has the files that the daemons of a fake cluster have read. It stops Berth at an operation.
 type loadedFiles struct {
 	*fakeCluster
 	stack  profile.Stack

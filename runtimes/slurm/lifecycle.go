@@ -282,7 +282,7 @@ func (c lifecycle) remove(ctx context.Context) error {
 	return c.removeStack(ctx)
 }
 
-// endAll ends all jobs, and records what they used.
+// endAll ends all jobs, and records their usage.
 func (c lifecycle) endAll(ctx context.Context) error {
 	if err := c.drainCluster(ctx, drainStop); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// What a person or a crash changes on a worker or a partition is shown, and with it goes the
-// plan that repairs it. TestLongFaults does so on real daemons.
+// An observation shows a change of a worker or a partition by a person or a crash, and the plan
+// repairs it. TestLongFaults does so on real daemons.
 func TestFaultsAreShown(t *testing.T) {
 	for want, cause := range map[string]func(*fakeCluster){
 		"":                     func(*fakeCluster) {},

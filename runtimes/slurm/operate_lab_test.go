@@ -81,7 +81,7 @@ func TestOperationsOnABusyCluster(t *testing.T) {
 	require.NotContains(t, node(first), "DRAIN")
 	c.await(t, u, next, slurmtest.Running)
 
-	// What a person did stays.
+	// The change of a person stays.
 	c.tool(t, u, "scontrol update nodename="+second+" state=drain reason=DIMM comment=mine")
 	require.NoError(t, c.operate(t, u, "also", schema.OpDrain, "worker-1", nil, nil), "it takes no new jobs already")
 	for _, verb := range []string{schema.OpResume, schema.OpUncordon} {

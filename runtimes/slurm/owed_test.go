@@ -102,7 +102,7 @@ func TestPartitionMadeByHandDelaysTheFiles(t *testing.T) {
 	require.Contains(t, c.conf(), "PartitionName=quick")
 }
 
-// A worker that waits for its jobs keeps its line and its shape, and holds up no change.
+// A worker that waits for its jobs keeps its line and its shape, and delays no change.
 func TestWorkerThatLeavesKeepsItsLine(t *testing.T) {
 	c := newCluster(t)
 	after := c.withPartition("main")

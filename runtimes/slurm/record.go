@@ -28,7 +28,7 @@ type record struct {
 	Format  string    `json:"format"`
 	Cluster string    `json:"cluster"`
 	Unit    plan.Unit `json:"unit"` // as last configured
-	// Files is what the files on the host were rendered from; nil: Unit and Joined.
+	// Files is the input from which the files on the host were rendered; nil: Unit and Joined.
 	Files    *fileInput    `json:"files,omitempty"`
 	Complete bool          `json:"complete"`
 	Stopped  bool          `json:"stopped,omitempty"`  // on purpose
@@ -101,7 +101,7 @@ type upkeep struct {
 // is killed before, the mark brings it back. Later, only people change it.
 type nodeMark struct {
 	Drain   string    `json:"drain,omitempty"`   // reason
-	Resume  bool      `json:"resume,omitempty"`  // the drain of an operation was taken back
+	Resume  bool      `json:"resume,omitempty"`  // the drain of an operation was undone
 	Comment string    `json:"comment,omitempty"` // labels
 	At      time.Time `json:"at"`
 }
@@ -191,7 +191,7 @@ func (r *record) input() *fileInput {
 	return &fileInput{r.Unit, r.JoinedWorkers.Clone(), r.PendingRemovals.Clone(), r.FirstJob}
 }
 
-// cluster returns what the cluster of a record should be.
+// cluster returns the wanted cluster of a record.
 func (r *record) cluster() (*cluster.Cluster, error) {
 	return cluster.New(cluster.Declaration{
 		Name: r.Cluster, Unit: &r.Unit, JoinedWorkers: r.JoinedWorkers, PendingRemovals: r.PendingRemovals, People: r.People,

@@ -100,7 +100,7 @@ func (c restoration) repair(ctx context.Context, broken map[string]cluster.File)
 	if err != nil {
 		return err
 	}
-	unread := c.disk.journal // what has to follow if slurmctld never read the broken slurm.conf
+	unread := c.disk.journal // the steps that remain if slurmctld never read the broken slurm.conf
 	for path := range broken {
 		c.log.Warn("changed or removed file restored", "host", c.host.Name(), "file", path)
 		if path != c.stack.Conf() {

@@ -16,7 +16,7 @@ import (
 // reservations makes the declared reservations.
 type reservations struct{ *control }
 
-// reconcile makes, changes and deletes reservations. One that slurmctld refuses holds up no
+// reconcile makes, changes and deletes reservations. One that slurmctld refuses delays no
 // other.
 func (c reservations) reconcile(ctx context.Context) error {
 	now := c.env.now()

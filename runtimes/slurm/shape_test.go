@@ -104,7 +104,7 @@ func TestNewWorkerGetsTheShapeOfItsHost(t *testing.T) {
 	require.Empty(t, seen.Drift)
 	require.Equal(t, plan.MemberState{Name: "worker-0", Node: "gpu-1", State: plan.Running, References: map[string]string{"cluster": c.record(t).Cluster, "node": "gpu-1"}}, seen.Members[1])
 
-	// A host that changes under a worker changes no line: Slurm says what it lacks.
+	// A host that changes under a worker changes no line: Slurm reports the missing hardware.
 	c.hardware = "CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=16 ThreadsPerCore=2"
 	require.NoError(t, c.apply(t, plan.Join, more))
 	require.NoError(t, c.apply(t, plan.Configure, more))

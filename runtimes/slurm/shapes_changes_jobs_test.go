@@ -273,7 +273,7 @@ func (f *shapeField) rowsAtRest(t *testing.T, job string) (rows []jobRow) {
 	return rows
 }
 
-// predict returns what the plan of a change says of each shape, and the rows that it is about. The plan counts each job once.
+// predict returns the prediction of the plan of a change for each shape, and its rows. The plan counts each job once.
 func (f *shapeField) predict(t *testing.T, jobs []submitted, name string, to *plan.Unit) (said map[string]*plan.JobImpact,
 	before map[string][]jobRow) {
 	t.Helper()
@@ -301,7 +301,7 @@ func (f *shapeField) predict(t *testing.T, jobs []submitted, name string, to *pl
 	return said, before
 }
 
-// judge compares what a plan said of a shape with what has become of it. after is nil where the instance goes.
+// judge compares the prediction of a plan for a shape with its end. after is nil where the instance is deleted.
 func (f *shapeField) judge(t *testing.T, s submitted, change string, impact *plan.JobImpact, before, after []jobRow) {
 	t.Helper()
 	predicted, named := fates{}, []string{}
@@ -348,7 +348,7 @@ func (f *shapeField) judge(t *testing.T, s submitted, change string, impact *pla
 	}
 }
 
-// fatesOf returns what has become of jobs: each task counts, and the parts of a heterogeneous job are one, with the worst.
+// fatesOf returns the ends of jobs: each task counts, and the parts of a heterogeneous job count as one, with the worst.
 func fatesOf(before, after []jobRow) fates {
 	now := map[string]jobRow{}
 	for _, r := range after {

@@ -334,7 +334,7 @@ func TestImpactOfGuaranteedShares(t *testing.T) {
 	require.Empty(t, configure())
 }
 
-// ListKind returns what a call of Slurm's tools lists, such as "sacctmgr list qos", and "" for a
+// ListKind returns the kind of list that a call of Slurm's tools prints, such as "sacctmgr list qos", and "" for a
 // call that lists nothing.
 func ListKind(run *runtimes.Run) string {
 	line := run.Program + " " + strings.Join(slices.DeleteFunc(slices.Clone(run.Args), func(a string) bool { return strings.HasPrefix(a, "-") }), " ")

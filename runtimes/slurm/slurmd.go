@@ -15,7 +15,7 @@ type slurmdFault struct {
 	detail string     // empty: it need not
 }
 
-// slurmdFaultOf compares the slurmd of a worker that runs with what it should be. n is its node in slurmctld. outdated says which file
+// slurmdFaultOf compares the running slurmd of a worker with the wanted one. n is its node in slurmctld. outdated says which file
 // of slurmctld it has not fetched. hasLostJobs says that slurmctld has jobs on it that a boot ended.
 func (c workerHosts) slurmdFaultOf(m plan.Member, n node, outdated string, hasLostJobs bool) slurmdFault {
 	isLeft := n.State == "down" && c.nodes.isLeftDown(n)

@@ -18,13 +18,13 @@ import (
 	"berth/runtimes/slurm/cli"
 )
 
-// prediction is what a plan said before the change, with the jobs of that time.
+// prediction has the plan before the change, with the jobs of that time.
 type prediction struct {
 	plan plan.Plan
 	jobs []cli.QueuedJob
 }
 
-// fate returns what the plan says becomes of rows of squeue that are one job, or tasks of it.
+// fate returns the end that the plan predicts for rows of squeue of one job, or of tasks of it.
 func (p *prediction) fate(rows ...cli.QueuedJob) string {
 	for fate, of := range sets(p.plan.ImpactOn(slurm.JobsOf(rows, time.Unix(1, 0)))) {
 		if slices.ContainsFunc(of, func(s plan.JobSet) bool { return s.Count > 0 }) {
@@ -193,7 +193,7 @@ func (r *truth) finishWaited(t *testing.T, said *prediction) {
 	}
 }
 
-// compareJobs compares the jobs of a snapshot with what has become of them.
+// compareJobs compares the jobs of a snapshot with their state after the change.
 func (r *truth) compareJobs(t *testing.T, row *truthRow, said *prediction) {
 	t.Helper()
 	of := slurm.JobsOf(said.jobs, time.Unix(1, 0))
@@ -227,7 +227,7 @@ func (r *truth) compareJobs(t *testing.T, row *truthRow, said *prediction) {
 	row.fates = strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(became), "map["), "]")
 }
 
-// outputOf returns what a job wrote on its nodes, which says why it failed.
+// outputOf returns the output of a job on its nodes, which shows why it failed.
 func (r *truth) outputOf(t *testing.T, q cli.QueuedJob) string {
 	t.Helper()
 	text := ""

@@ -75,7 +75,7 @@ type truth struct {
 	want      declared
 	unit      plan.Unit // as declared last
 	submitted int
-	// kept is what the last stop of the cluster met. Its jobs are compared after the start.
+	// kept is the prediction of the last stop of the cluster. Its jobs are compared after the start.
 	kept *prediction
 	// shapes of jobs that people submit, and what submits them.
 	shapes []shape
@@ -98,7 +98,7 @@ func newTruth(t *testing.T, seed uint64) *truth {
 	return r
 }
 
-// declared is what the documents of the cluster say.
+// declared has the documents of the cluster.
 type declared struct {
 	Partitions []truthPartition
 	Interval   int
@@ -145,7 +145,7 @@ func (r *truth) declare() plan.Unit {
 	return u
 }
 
-// mutation changes what is declared and returns its name; "": it does not apply here.
+// mutation changes the declared cluster and returns its name; "": it does not apply here.
 type mutation func(d *declared, rng *rand.Rand) string
 
 // mutations are the changes from which the test draws. A change in the list twice is drawn twice as often.
@@ -307,7 +307,7 @@ func (r *truth) mutate() string {
 	return strings.Join(names, ", ")
 }
 
-// truthRow is a change with what was predicted and what happened.
+// truthRow is a change with its predicted and its actual effects.
 type truthRow struct {
 	name         string
 	restarts     int

@@ -47,7 +47,7 @@ func (c jobRecords) recordUsage(ctx context.Context, account string) error {
 // earliest is before all jobs of clusters that Berth made. sacct refuses a time near 1970.
 const earliest = 1_577_836_800 // 2020-01-01
 
-// lastUsage returns what the runs of an account's jobs used by day, or what accounting lacks of them. Jobs that
+// lastUsage returns the usage of the runs of an account's jobs by day, or the data that accounting lacks. Jobs that
 // slurmctld has lost are ended.
 func (c jobRecords) lastUsage(ctx context.Context, account string) (ended []usage.Job, lacks string, err error) {
 	unsent, err := ask(ctx, c.control, cli.Unsent())

@@ -87,7 +87,7 @@ func TestLongBillOfAMonthEqualsReports(t *testing.T) {
 	require.False(t, ok, "the day is not over")
 }
 
-// checkClosed checks the bill of a month whose first half was closed before what a later reading says: the records of
+// checkClosed checks the bill of a month whose first half was closed before a later reading changed it: the records of
 // closed days stay, and corrections make up the difference. It returns the records of a month that is open.
 func (l ledger) checkClosed(t testing.TB, records []usage.Record, jobs []usage.Job, month, next time.Time) []usage.Record {
 	t.Helper()

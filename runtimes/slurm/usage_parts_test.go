@@ -49,7 +49,7 @@ func TestUsageComesInParts(t *testing.T) {
 	require.Less(t, calls, 200)
 }
 
-// A run that cannot be read holds up the usage of no other one.
+// An unreadable run delays the usage of no other one.
 func TestUnreadRunHoldsUpNoOther(t *testing.T) {
 	c := newCluster(t)
 	c.hosts.host("ctl").answer = func(run *runtimes.Run) (string, int) {

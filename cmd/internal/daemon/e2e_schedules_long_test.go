@@ -521,7 +521,7 @@ func (f *field) passes(l *life) {
 	}, func() any { return show(p) })
 }
 
-// scenery is what is to be seen, by pull request.
+// scenery is the visible state of all pull requests, by number.
 type scenery map[int]portrait
 
 // portrait is the visible state of one pull request. It omits the commit of main
@@ -674,7 +674,7 @@ func (f *field) quiet() {
 	})
 }
 
-// settled is what is to be seen once nothing more happens.
+// settled returns the visible state after a replan, once all queues are empty.
 func (f *field) settled() scenery {
 	f.Helper()
 	f.estates.all[0].running.Load().loop.Enqueue(reconciler.Item{Task: reconciler.TaskReplan})

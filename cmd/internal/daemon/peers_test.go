@@ -112,7 +112,8 @@ func TestStandbyLeadsAfterTheLeader(t *testing.T) {
 	require.Equal(t, one.JobID, again.JobID)
 }
 
-// What berth/status says of the leader is asked of a peer of berth.yaml only, and a peer that redirects or fails does not lead.
+// The daemon asks only peers of berth.yaml whether they lead, whatever leader berth/status names. A peer that redirects or fails
+// does not lead.
 func TestOnlyConfiguredPeersAreAsked(t *testing.T) {
 	answers := map[string]int{"/estates/north/leader": http.StatusOK}
 	asked := 0

@@ -15,8 +15,8 @@ import (
 const moduleRoot = "../../.."
 
 // TestEachMutantApplies: each row of examples/requirements.md has a mutant in
-// examples/mutants.yaml, the row names its test, and the code has what it replaces. That
-// the tests fail is shown by `make mutants`, which takes minutes.
+// examples/mutants.yaml, the row names its test, and the code contains the text that it replaces. `make
+// mutants` shows that the tests fail, which takes minutes.
 func TestEachMutantApplies(t *testing.T) {
 	table, err := readTable(moduleRoot)
 	require.NoError(t, err)

@@ -357,7 +357,7 @@ func oldestFirst(ahead func([]segment) iter.Seq2[segment, []byte]) inOrder {
 	}
 }
 
-// What is read ahead of a log at once: a program of git starts for each time.
+// Limits of one reading ahead in a log: each starts a program of git.
 const (
 	aheadSegments = 4096
 	aheadBytes    = 16 << 20
@@ -398,7 +398,7 @@ func (r *View) ahead(ctx context.Context) func([]segment) iter.Seq2[segment, []b
 	}
 }
 
-// segmentsRead are the next segments of a log, with what was read of them.
+// segmentsRead are the next segments of a log, with the content that was read in advance.
 type segmentsRead struct {
 	segments []segment
 	data     map[plumbing.Hash][]byte

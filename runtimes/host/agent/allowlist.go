@@ -9,7 +9,7 @@ import (
 	"berth/runtimes"
 )
 
-// allowList is what the profiles of this host allow.
+// allowList has everything that the profiles of this host allow.
 type allowList struct {
 	profiles []runtimes.Profile
 

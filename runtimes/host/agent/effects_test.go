@@ -619,7 +619,7 @@ func TestProcessesOfRemovedUsersEnd(t *testing.T) {
 	require.NoError(t, others.Process.Signal(syscall.Signal(0)), "another user's process continues")
 }
 
-// A damaged record of accounts is renamed and rebuilt: an account with Berth's mark and the uid is Berth's, and another one is not.
+// A damaged record of accounts is renamed and rebuilt: an account belongs to Berth only with Berth's mark and the uid.
 func TestDamagedRecordOfAccountsIsMadeAgain(t *testing.T) {
 	f := newFar(t)
 	f.do(user("anna", 7742001, false), user("bert", 7742002, false))

@@ -172,7 +172,7 @@ func TestIntentIsInTheLedgerWhenTheEffectBegins(t *testing.T) {
 	for _, id := range []string{`"commit":"c0ffee"`, `"correlation_id":"corr"`, `"action_id":"action-1"`} {
 		require.Contains(t, last, id)
 	}
-	// What fails leaves its intent, and where it stopped.
+	// A failed operation leaves its intent, and the step at which it stopped.
 	r := f.ask(f.stamp(), runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "exit 3"}}})
 	require.Equal(t, runtimes.CodeExit, r.Fault.Code)
 	text, err := os.ReadFile(ledger)

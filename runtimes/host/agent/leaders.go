@@ -34,7 +34,7 @@ func (l leadership) admit(s runtimes.Stamp) error {
 }
 
 // The files of the leadership in the state directory. Each has the epoch, so
-// that one that is lost or damaged is made again from the other.
+// that the agent can restore a lost or damaged one from the other.
 const (
 	epochFile  = "epoch"  // "EPOCH"
 	leaderFile = "leader" // "EPOCH LEADER"

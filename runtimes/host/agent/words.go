@@ -9,7 +9,7 @@ import (
 	"berth/runtimes"
 )
 
-// Bounds of what is quoted of a log.
+// Bounds of quotes from a log.
 const (
 	logRead  = 16 << 10 // bytes at its end
 	logQuote = 200      // characters of a line

@@ -101,7 +101,7 @@ type Lab struct {
 	Dir    string `json:"dir"`
 	Bridge string `json:"bridge"`
 	Image  string `json:"image,omitempty"` // Debian suite; "": the machine's own system
-	Lower  string `json:"lower"`           // what a host's root filesystem starts as: a directory, or the image of Machines
+	Lower  string `json:"lower"`           // first content of a host's root filesystem: a directory, or the image of Machines
 	Nodes  []Node `json:"nodes"`           // by name, with their actual addresses
 	// Machines: its hosts are emulated machines.
 	Machines bool `json:"machines,omitempty"`

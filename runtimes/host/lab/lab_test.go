@@ -174,7 +174,7 @@ func TestDirectoryWithOtherFilesIsKept(t *testing.T) {
 	_, err := lab.Up(t.Context(), c)
 	require.ErrorContains(t, err, "not empty")
 	require.FileExists(t, mine)
-	// What was put beside a lab stays when the lab goes.
+	// A foreign file beside a lab stays when the lab is removed.
 	require.NoError(t, os.Remove(mine))
 	l, err := lab.Up(t.Context(), c)
 	require.NoError(t, err)
@@ -216,7 +216,7 @@ func leftovers(t *testing.T, bridge string) []string {
 	return out
 }
 
-// A host has its own root filesystem: what is written anywhere on it stays there.
+// A host has its own root filesystem: a file written anywhere on it stays there.
 func TestHostHasItsOwnRoot(t *testing.T) {
 	hosttest.NeedLab(t)
 	before := machine(t)

@@ -30,7 +30,7 @@ const (
 	OfCoordinator
 )
 
-// String returns what has the name in a change. Associations and coordinators are of users.
+// String returns the noun before the name in a change. Associations and coordinators have names of users.
 func (k Kind) String() string {
 	return [...]string{OfQoS: "QoS", OfAccount: "account", OfUser: "user", OfAssociation: "user", OfCoordinator: "user"}[k]
 }

@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// Answer is what a tool printed, with its exit status.
+// Answer is the output of a tool, with its exit status.
 type Answer struct {
 	Exit           int
 	Stdout, Stderr []byte

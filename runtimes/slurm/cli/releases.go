@@ -212,7 +212,7 @@ func decodeVersion(out []byte) (Version, error) {
 	return Version(m[1]), nil
 }
 
-// Is reports whether the version is what a declared one says: the same version, or one
+// Is reports whether the version fulfils a declared one: the same version, or one
 // of the declared series or release.
 func (v Version) Is(declared string) bool {
 	return string(v) == declared || strings.HasPrefix(string(v), declared+".") || strings.HasPrefix(string(v), declared+"-")

@@ -156,7 +156,7 @@ func decodeExcluded(out []byte) (map[string]NodeList, error) {
 	return excluded, nil
 }
 
-// snapshotJob reads what it can: a job that cannot be read fully hides no other one.
+// snapshotJob reads all readable fields: a job with an unreadable field hides no other one.
 func snapshotJob(words []string) QueuedJob {
 	nodes, err := hostnames(words[7])
 	named, err2 := hostnames(words[11])

@@ -98,7 +98,7 @@ func (p PendingRemovals) Clone() PendingRemovals {
 	return PendingRemovals{slices.Clone(p.Leaving), slices.Clone(p.Detaching)}
 }
 
-// Declaration is what a cluster follows from.
+// Declaration is the input from which Of derives a cluster.
 type Declaration struct {
 	Name string
 	Unit *plan.Unit

@@ -31,7 +31,7 @@ func declared(t *testing.T, config, version string, edit func(*Declaration)) *Cl
 	return c
 }
 
-// What makes the daemons take a change over depends on what changes and on the version of Slurm (slurm.conf(5)).
+// The step by which the daemons take over a change depends on the changed field and on the version of Slurm (slurm.conf(5)).
 func TestStepsOfChanges(t *testing.T) {
 	const main = `{"partitions":[{"name":"main","max_time_minutes":30,"default":true}]}`
 	same := func(*Declaration) {}
@@ -100,7 +100,7 @@ func TestStepsOfConfinement(t *testing.T) {
 	}
 }
 
-// If nobody knows what is on the host, each file is written and each daemon starts again.
+// If the state of the host is unknown, each file is written and each daemon starts again.
 func TestUnknownClusterChangesWholly(t *testing.T) {
 	want := declared(t, `{}`, "24.11.5", func(*Declaration) {})
 	diff, err := Compare(nil, want)

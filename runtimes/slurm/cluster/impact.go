@@ -73,7 +73,7 @@ func Stays(verb plan.Verb, node string, after *plan.Unit) bool {
 	return verb == plan.Drain || joinsAgain
 }
 
-// What users notice while daemons restart, the worst first.
+// Interruptions that users notice while daemons restart, the worst first.
 const (
 	withoutSlurmctld = "no job starts for some seconds"
 	withoutSlurmd    = "no job starts on a node while its slurmd restarts"

@@ -52,7 +52,7 @@ func TestImpactOfRandomChanges(t *testing.T) {
 // unitDraw draws units.
 type unitDraw struct{ *rand.Rand }
 
-// declaration returns what the cluster of after follows from while workers, partitions and projects of before have not left.
+// declaration returns the input for the cluster of after while workers, partitions and projects of before have not left.
 func (d unitDraw) declaration(before, after plan.Unit) Declaration {
 	of := Declaration{
 		Name: Name(before.Effective.Key), Unit: &after, JoinedWorkers: JoinedWorkers{Joined: d.some(before.Members)},

@@ -54,7 +54,7 @@ func sizeTerms(before, after *Cluster) []plan.JobTerms {
 	return []plan.JobTerms{{Before: plan.JobLimits{Sizes: was}, After: plan.JobLimits{Sizes: now}}}
 }
 
-// partitionSizes returns what the workers of each partition have.
+// partitionSizes returns the resources of the workers of each partition.
 func (c *Cluster) partitionSizes() map[string]plan.PartitionSize {
 	sizes := map[string]plan.PartitionSize{}
 	for _, p := range c.set.Partitions {

@@ -104,7 +104,7 @@ func TestLongAnswerIsAskedForInParts(t *testing.T) {
 	require.Empty(t, h.asked, "at once while the answer is short enough")
 }
 
-// One question lists the jobs of all projects. Each is of the project whose id is its account; where one project has the
+// One call lists the jobs of all projects. Each job belongs to the project whose id is its account; where one project has the
 // cluster, all are its own. A call for one job has those of its project only.
 func TestListHasTheProjectOfEachJob(t *testing.T) {
 	h := &many{tools: &tools{}, jobs: map[string]string{}, most: 9}

@@ -80,7 +80,7 @@ func TestGPUsAreAskedForOnce(t *testing.T) {
 	require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH --gres=gpu:2 --gpu-bind=none --gpu-freq=high\n").check(queue.Request{GPUs: 1}), "--gres of the command replaces it")
 }
 
-// What the script says of its directory and output holds, unless the request says otherwise.
+// The directory and the output in the script's directives hold, unless the request sets others.
 func TestPlacesOfAJob(t *testing.T) {
 	const own = "--chdir=/var/lib/slurm/berth-jobs/north/ada-1000"
 	c := &cluster{stack: profile.Stack{Cluster: "north"}}

@@ -23,7 +23,7 @@ import (
 	"berth/schema/queue"
 )
 
-// Options say what a Queue works with. All are needed.
+// Options are the dependencies of a Queue. All are needed.
 type Options struct {
 	Hosts   runtimes.Hosts
 	Cluster func(schema.Key) string // name of the cluster of a unit
