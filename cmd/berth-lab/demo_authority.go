@@ -44,7 +44,8 @@ func (d *demo) mergeWithoutPermission(ctx context.Context) {
 	before := must(d.fingerprint(ctx, labtest.Train))
 	commit := must(d.merge(ctx, n, labtest.ProjectMember))
 	rev := must(d.decided(ctx, commit))
-	verify(len(rev.Held) == 1 && rev.Held[0].File == labtest.TrainFile && rev.Held[0].Reason == schema.HeldUnauthorised, "held is not just %s as unauthorised: %+v", labtest.TrainFile, rev.Held)
+	verify(len(rev.Held) == 1 && rev.Held[0].File == labtest.TrainFile && rev.Held[0].Reason == schema.HeldUnauthorised,
+		"held is not just %s as unauthorised: %+v", labtest.TrainFile, rev.Held)
 	ensure(d.untilAuthorized(ctx, plan.ConditionFalse))
 	d.say("revision.yaml on %s: held, %s:", reconciler.BranchStatus, rev.Held[0].Reason)
 	d.show(rev.Held[0].File + "\n" + rev.Held[0].Message)

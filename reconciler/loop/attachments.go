@@ -224,7 +224,8 @@ func attachmentConditions(st *reconciler.State, key schema.Key, s plan.Attachmen
 	if st.Paused != "" {
 		l.set(plan.ConditionStalled, true, plan.ReasonPaused, st.Paused)
 	} else {
-		l.set(plan.ConditionStalled, s.Phase == plan.AttachmentFailed || s.Reason == plan.ReasonNotAccepted || s.Reason == plan.ReasonWithoutTerms, s.Reason, s.Message)
+		isStalled := s.Phase == plan.AttachmentFailed || s.Reason == plan.ReasonNotAccepted || s.Reason == plan.ReasonWithoutTerms
+		l.set(plan.ConditionStalled, isStalled, s.Reason, s.Message)
 	}
 	if by := attachmentSuspendedBy(st, key, doc); !by.IsZero() {
 		l.set(plan.ConditionSuspended, true, plan.ReasonDeclared, plan.Suspension(key, by))

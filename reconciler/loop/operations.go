@@ -226,7 +226,8 @@ func operationStatus(unit *plan.Status, key schema.Key, o plan.Operation) plan.T
 		s.UID = o.ID
 	}
 	ready := plan.Condition{
-		Type: plan.ConditionReady, Status: plan.StatusOf(o.Phase == plan.OperationDone), Reason: plan.ReasonOfPhase(o.Phase), Message: o.Message, Revision: o.Revision,
+		Type: plan.ConditionReady, Status: plan.StatusOf(o.Phase == plan.OperationDone), Reason: plan.ReasonOfPhase(o.Phase),
+		Message: o.Message, Revision: o.Revision,
 	}
 	s.Conditions = []plan.Condition{ready}
 	return s

@@ -44,5 +44,6 @@ func (v unitView) operatorBlocked() (plan.Blocked, bool) {
 	if h := v.st.Desired.Header(key); h == nil || !h.Suspend {
 		return plan.Blocked{}, false
 	}
-	return plan.Blocked{Code: plan.CodeOperatorSuspended, Wait: true, Message: fmt.Sprintf("%s, which operates it, says suspend: true; remove it to resume", key)}, true
+	return plan.Blocked{Code: plan.CodeOperatorSuspended, Wait: true,
+		Message: fmt.Sprintf("%s, which operates it, says suspend: true; remove it to resume", key)}, true
 }

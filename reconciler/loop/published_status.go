@@ -56,7 +56,8 @@ func (p *published) next(prev *plan.ThingStatus, found map[string]bytesStatus, c
 	verified := verifiedCondition(all, s.Revision)
 	s.Phase = p.phase(prev, isSame, verified.Status == plan.ConditionTrue, found != nil)
 	if verified.Status == plan.ConditionTrue && p.awaitsBytes(s.Phase) {
-		verified.Status, verified.Reason, verified.Message = plan.ConditionUnknown, plan.ReasonNotVerified, "nobody looked at the bytes since this change"
+		verified.Status, verified.Reason = plan.ConditionUnknown, plan.ReasonNotVerified
+		verified.Message = "nobody looked at the bytes since this change"
 	}
 	s.Conditions = []plan.Condition{p.readyCondition(s.Phase, verified), verified}
 	var detail any = versionStatus{all}
@@ -128,7 +129,8 @@ func reasonOfSight(r runtimes.SightReason) plan.Reason { return plan.Reason(r) }
 
 // verifiedCondition is the condition Verified: the worst of all references.
 func verifiedCondition(all map[string]bytesStatus, revision string) plan.Condition {
-	c := plan.Condition{Type: plan.ConditionVerified, Status: plan.ConditionTrue, Reason: reasonOfSight(runtimes.ReasonFound), Revision: revision}
+	c := plan.Condition{Type: plan.ConditionVerified, Status: plan.ConditionTrue,
+		Reason: reasonOfSight(runtimes.ReasonFound), Revision: revision}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		b := all[name]
 		status := plan.ConditionFalse
@@ -224,7 +226,8 @@ func VersionBlocked(v *schema.AppVersion, s *plan.ThingStatus) (plan.Blocked, bo
 		switch runtimes.SightState(b.State) {
 		case runtimes.SightDifferent, runtimes.SightAbsent:
 			if b.declared() == p.bytes[name] {
-				return plan.Blocked{Code: plan.CodeUnverified, Wait: true, Artifact: b.Reference, Message: fmt.Sprintf("%s is made from %s of %s, and new instances wait: %s", v.Key, b.Reference, b.Source, b.Message)}, true
+				return plan.Blocked{Code: plan.CodeUnverified, Wait: true, Artifact: b.Reference, Message: fmt.Sprintf(
+					"%s is made from %s of %s, and new instances wait: %s", v.Key, b.Reference, b.Source, b.Message)}, true
 			}
 		}
 	}

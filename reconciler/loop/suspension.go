@@ -39,7 +39,8 @@ func suspendedCondition(st *reconciler.State, prev *plan.Status, want *schema.Ef
 }
 
 func resumedCondition(was *plan.Condition, commit string) *plan.Condition {
-	return &plan.Condition{Type: plan.ConditionSuspended, Status: plan.ConditionFalse, Reason: plan.ReasonResumed, Message: "resumed; it had been suspended: " + was.Message, Revision: commit}
+	return &plan.Condition{Type: plan.ConditionSuspended, Status: plan.ConditionFalse, Reason: plan.ReasonResumed,
+		Message: "resumed; it had been suspended: " + was.Message, Revision: commit}
 }
 
 // withResumed adds the condition Suspended with the reason Resumed to conditions
@@ -62,7 +63,9 @@ func withCondition(s plan.Status, c *plan.Condition) plan.Status {
 		return s
 	}
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(o plan.Condition) bool { return o.Type == c.Type })
-	i, _ := slices.BinarySearchFunc(s.Conditions, c.Type, func(o plan.Condition, typ plan.ConditionType) int { return cmp.Compare(o.Type, typ) })
+	i, _ := slices.BinarySearchFunc(s.Conditions, c.Type, func(o plan.Condition, typ plan.ConditionType) int {
+		return cmp.Compare(o.Type, typ)
+	})
 	s.Conditions = slices.Insert(s.Conditions, i, *c)
 	return s
 }

@@ -80,5 +80,6 @@ func describeUnsettled(s *plan.Status) Left {
 			why = c.Message
 		}
 	}
-	return Left{What: strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", s.Key, s.Phase, why), ": "), Stuck: s.Condition(plan.ConditionStalled).Is(plan.ConditionTrue)}
+	what := strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", s.Key, s.Phase, why), ": ")
+	return Left{What: what, Stuck: s.Condition(plan.ConditionStalled).Is(plan.ConditionTrue)}
 }

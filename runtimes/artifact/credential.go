@@ -79,7 +79,8 @@ func (l *Looker) Token(ctx context.Context, source *schema.ArtifactSource, refer
 	case challenge.Scheme == "":
 		return nil, nil
 	case !strings.EqualFold(challenge.Scheme, "bearer"):
-		return nil, unknown(runtimes.ReasonNoTokens, "%s issues no tokens and requires the secret itself, which Berth never sends: set up a token endpoint", host)
+		return nil, unknown(runtimes.ReasonNoTokens,
+			"%s issues no tokens and requires the secret itself, which Berth never sends: set up a token endpoint", host)
 	}
 	challenge.Insecure = l.plain(host)
 	realm, err := url.Parse(challenge.Parameters["realm"])
@@ -96,13 +97,16 @@ func (l *Looker) Token(ctx context.Context, source *schema.ArtifactSource, refer
 		if source.Spec.Credential != "" {
 			where = "artifacts.secrets, beside the secret's hosts"
 		}
-		return nil, unknown(runtimes.ReasonRealmRefused, "%s issues tokens at another host, the realm in the output of curl -i %s://%s/v2/: if you trust it, list it in berth.yaml, in %s", host, l.scheme(host), host, where)
+		return nil, unknown(runtimes.ReasonRealmRefused,
+			"%s issues tokens at another host, the realm in the output of curl -i %s://%s/v2/: if you trust it, list it in berth.yaml, in %s",
+			host, l.scheme(host), host, where)
 	}
 	to := &guard{inner: l.client, scheme: realm.Scheme, host: realm.Host}
 	got, err := transport.Exchange(ctx, tag.Registry, auth, to, []string{tag.Scope(transport.PullScope)}, challenge)
 	switch {
 	case errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden):
-		return nil, unknown(runtimes.ReasonUnauthorized, "%s issues no token for %s: check that the secret is right and may read it", host, tag.RepositoryStr())
+		return nil, unknown(runtimes.ReasonUnauthorized,
+			"%s issues no token for %s: check that the secret is right and may read it", host, tag.RepositoryStr())
 	case errors.As(err, &answer):
 		return nil, unknown(runtimes.ReasonStatus, "the token endpoint of %s answers with status %d", host, answer.StatusCode)
 	case err != nil:
@@ -148,7 +152,8 @@ func (l *Looker) tag(source *schema.ArtifactSource, reference string) (name.Tag,
 		return name.Tag{}, unknown(runtimes.ReasonBadReference, "the reference is not a repository with an optional tag")
 	}
 	if t.RegistryStr() != source.Spec.Host {
-		return name.Tag{}, unknown(runtimes.ReasonBadReference, "%s is an alias: declare the source with the host %s", source.Spec.Host, t.RegistryStr())
+		return name.Tag{}, unknown(runtimes.ReasonBadReference,
+			"%s is an alias: declare the source with the host %s", source.Spec.Host, t.RegistryStr())
 	}
 	return t, nil
 }

@@ -18,7 +18,8 @@ import (
 func (l *Looker) file(ctx context.Context, source *schema.ArtifactSource, reference string) (bytesFound, error) {
 	dir := source.Spec.Directory
 	if !slices.ContainsFunc(l.o.Directories, func(d string) bool { return dir == d || strings.HasPrefix(dir, d+"/") }) {
-		return bytesFound{}, unknown(runtimes.ReasonDirectoryRefused, "the directory of the source %s is not allowed: add it in berth.yaml, in artifacts.directories", source.Key.Name)
+		return bytesFound{}, unknown(runtimes.ReasonDirectoryRefused,
+			"the directory of the source %s is not allowed: add it in berth.yaml, in artifacts.directories", source.Key.Name)
 	}
 	all, err := os.OpenRoot(dir)
 	if err != nil {

@@ -19,7 +19,8 @@ const maxRedirects = 5
 func (l *Looker) http(ctx context.Context, source *schema.ArtifactSource, reference string) (bytesFound, error) {
 	host := source.Spec.Host
 	if source.Spec.Credential != "" {
-		return bytesFound{}, unknown(runtimes.ReasonCredentialUnused, "only a registry exchanges a secret for a token: remove the credential of the source %s", source.Key.Name)
+		return bytesFound{}, unknown(runtimes.ReasonCredentialUnused,
+			"only a registry exchanges a secret for a token: remove the credential of the source %s", source.Key.Name)
 	}
 	g := &guard{inner: l.client, scheme: l.scheme(host), host: host, redirects: true}
 	client := &http.Client{Transport: g, CheckRedirect: func(req *http.Request, via []*http.Request) error {

@@ -105,7 +105,8 @@ func batch(ops []runtimes.Op) string {
 // them may have an effect.
 func (r *remote) inspect(stamp runtimes.Stamp, ops []runtimes.Op) (limit time.Duration, effects bool, err error) {
 	if len(ops) == 0 || len(ops) > agent.MaxOps {
-		return 0, false, &runtimes.OpError{Host: r.name, Op: "request", Code: runtimes.CodeInvalid, Message: fmt.Sprintf("want 1 to %d operations, got %d", agent.MaxOps, len(ops))}
+		return 0, false, &runtimes.OpError{Host: r.name, Op: "request", Code: runtimes.CodeInvalid,
+			Message: fmt.Sprintf("want 1 to %d operations, got %d", agent.MaxOps, len(ops))}
 	}
 	limit = r.margin
 	for _, op := range ops {

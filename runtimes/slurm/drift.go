@@ -12,7 +12,7 @@ import (
 
 // The kinds of drift.
 const (
-	driftConfiguration plan.DriftKind = "configuration" // A file, a directory or the configuration in memory differs, or a change is unfinished.
+	driftConfiguration plan.DriftKind = "configuration" // A file or the configuration in memory differs, or a change is unfinished.
 	driftVersion       plan.DriftKind = "version"       // A host has another version of Slurm than declared.
 	driftUnit          plan.DriftKind = "unit"          // A unit file of systemd was changed, or is of another version of berth-host.
 	driftDisk          plan.DriftKind = "disk"          // A disk of the control host is full.

@@ -46,7 +46,8 @@ type memberStatus struct {
 func unitStatus(s *plan.Status) ResourceStatus {
 	r := ResourceStatus{
 		Key: s.Key, Name: s.Key.ResourceName(), App: s.App, Phase: string(s.Phase), Conditions: s.Conditions,
-		Ready: conditionOf(s.Conditions, plan.ConditionReady).Status, Stalled: s.Phase == plan.PhaseFailed || conditionOf(s.Conditions, plan.ConditionStalled).Status == plan.ConditionTrue,
+		Ready:    conditionOf(s.Conditions, plan.ConditionReady).Status,
+		Stalled:  s.Phase == plan.PhaseFailed || s.Condition(plan.ConditionStalled).Is(plan.ConditionTrue),
 		Revision: s.Revision, Attachments: s.Attachments,
 	}
 	for _, m := range s.Members {
@@ -82,8 +83,9 @@ func unitStatus(s *plan.Status) ResourceStatus {
 func thingStatus(s *plan.ThingStatus) ResourceStatus {
 	return ResourceStatus{
 		Key: s.Key, Name: s.Key.ResourceName(), Phase: s.Phase, Conditions: s.Conditions, Revision: s.Revision,
-		Ready: conditionOf(s.Conditions, plan.ConditionReady).Status, Stalled: s.Phase == string(plan.PhaseFailed) || conditionOf(s.Conditions, plan.ConditionStalled).Status == plan.ConditionTrue,
-		Why: cli.Join(reasons(s.Conditions)...),
+		Ready:   conditionOf(s.Conditions, plan.ConditionReady).Status,
+		Stalled: s.Phase == string(plan.PhaseFailed) || s.Condition(plan.ConditionStalled).Is(plan.ConditionTrue),
+		Why:     cli.Join(reasons(s.Conditions)...),
 	}
 }
 

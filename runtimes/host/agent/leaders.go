@@ -25,8 +25,9 @@ func (l leadership) yieldsTo(s runtimes.Stamp) bool {
 func (l leadership) admit(s runtimes.Stamp) error {
 	switch {
 	case s.Epoch < l.epoch:
-		return &Fault{Code: runtimes.CodeStaleEpoch, Message: fmt.Sprintf("epoch %d of this daemon is older than %d, which this host knows: another daemon has "+
-			"become the leader, or a person edited /var/lib/berth/epoch", s.Epoch, l.epoch)}
+		return &Fault{Code: runtimes.CodeStaleEpoch, Message: fmt.Sprintf(
+			"epoch %d of this daemon is older than %d, which this host knows: another daemon has "+
+				"become the leader, or a person edited /var/lib/berth/epoch", s.Epoch, l.epoch)}
 	case s.Leader != l.leader:
 		return &Fault{Code: runtimes.CodeStaleEpoch, Message: fmt.Sprintf("epoch %d belongs to another leader on this host", s.Epoch)}
 	}

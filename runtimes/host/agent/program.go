@@ -98,7 +98,8 @@ func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, e
 	case state == nil:
 		return runtimes.Result{}, &Fault{Code: runtimes.CodeIO, Message: err.Error()}
 	case !state.Exited() && ctx.Err() != nil:
-		return runtimes.Result{}, &Fault{Code: runtimes.CodeTimeout, Message: strings.TrimSuffix("did not end within "+timeout.String()+": "+output(res), ": ")}
+		return runtimes.Result{}, &Fault{Code: runtimes.CodeTimeout,
+			Message: strings.TrimSuffix("did not end within "+timeout.String()+": "+output(res), ": ")}
 	case !state.Exited():
 		return runtimes.Result{}, &Fault{Code: runtimes.CodeIO, Message: strings.TrimSuffix(state.String()+": "+output(res), ": ")}
 	}

@@ -266,7 +266,9 @@ func endProcesses(ctx context.Context, of []*runtimes.User) (int, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return first, &Fault{Code: runtimes.CodeTimeout, Message: fmt.Sprintf("%d processes of uid %d do not end, such as %d; the account stays recorded", len(left[first]), of[first].UID, left[first][0].pid)}
+			return first, &Fault{Code: runtimes.CodeTimeout, Message: fmt.Sprintf(
+				"%d processes of uid %d do not end, such as %d; the account stays recorded",
+				len(left[first]), of[first].UID, left[first][0].pid)}
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
