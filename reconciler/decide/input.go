@@ -1,10 +1,11 @@
 package decide
 
 import (
+	"context"
+
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"context"
 )
 
 // Repo is the part of a repository that a proposal needs.

@@ -1,10 +1,11 @@
 package report
 
 import (
-	"berth/schema"
 	"regexp"
 	"slices"
 	"strings"
+
+	"berth/schema"
 )
 
 // sides separates findings about invalid documents from those about the effects of a

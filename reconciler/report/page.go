@@ -1,8 +1,9 @@
 package report
 
 import (
-	"berth/reconciler/plan"
 	"fmt"
+
+	"berth/reconciler/plan"
 )
 
 // page is the Markdown of one proposal.

@@ -1,9 +1,6 @@
 package runtimetest
 
 import (
-	"berth/reconciler/plan"
-	"berth/runtimes"
-	"berth/schema"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
 )
 
 // driver makes units for a runtime, and plans and applies as the loop does.

@@ -1,13 +1,14 @@
 package slurm
 
 import (
-	"berth/reconciler/plan"
-	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cluster"
 )
 
 // The kinds of drift.

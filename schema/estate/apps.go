@@ -1,11 +1,12 @@
 package estate
 
 import (
-	"berth/schema"
-	"berth/schema/load"
 	"fmt"
 	"slices"
 	"strings"
+
+	"berth/schema"
+	"berth/schema/load"
 )
 
 // appCheck judges references to apps and to their versions.

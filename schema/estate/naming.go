@@ -1,10 +1,11 @@
 package estate
 
 import (
-	"berth/schema"
-	"berth/schema/load"
 	"fmt"
 	"strings"
+
+	"berth/schema"
+	"berth/schema/load"
 )
 
 // named returns the fields of a platform document that name tenants and projects.

@@ -1,9 +1,10 @@
 package estate
 
 import (
-	"berth/schema"
 	"slices"
 	"sync"
+
+	"berth/schema"
 )
 
 // recent keeps the results of the snapshots that were read last: a tree that was decided is the tree

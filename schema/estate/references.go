@@ -1,10 +1,11 @@
 package estate
 
 import (
-	"berth/schema"
-	"berth/schema/load"
 	"fmt"
 	"slices"
+
+	"berth/schema"
+	"berth/schema/load"
 )
 
 // references finds the documents that those of a tree refer to, in the tree and in the platform's catalog,

@@ -1,9 +1,10 @@
 package object
 
 import (
-	"berth/schema"
 	"fmt"
 	"strings"
+
+	"berth/schema"
 )
 
 // Names of the trailers in every commit on berth/status and berth/in-force.

@@ -1,13 +1,14 @@
 package cli
 
 import (
-	"berth/runtimes/slurm/profile"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"berth/runtimes/slurm/profile"
 )
 
 // Release is a row of the table: a series of Slurm's releases, such as 22.05.
