@@ -18,10 +18,12 @@ const (
 
 // ArtifactSourceSpec is the spec of an ArtifactSource.
 type ArtifactSourceSpec struct {
-	Type       string `json:"type"`                 // oci, http or file
-	Host       string `json:"host,omitempty"`       // with its port where it is not the usual one; for oci and http
-	Directory  string `json:"directory,omitempty"`  // absolute path on Berth's host, for type file; sources of the platform only
-	Credential string `json:"credential,omitempty"` // for oci: name of a secret, which is exchanged for tokens that expire; berth.yaml says where secrets live, whose they are and for which hosts
+	Type      string `json:"type"`                // oci, http or file
+	Host      string `json:"host,omitempty"`      // with its port where it is not the usual one; for oci and http
+	Directory string `json:"directory,omitempty"` // absolute path on Berth's host, for type file; sources of the platform only
+	// for oci: name of a secret, which is exchanged for tokens that expire; berth.yaml says where secrets live, whose they are and for
+	// which hosts
+	Credential string `json:"credential,omitempty"`
 	// Repositories are where tenants' artifacts may be in a source of the
 	// platform's: a repository, or a directory, and all below it, each part a name,
 	// {tenant} or {project}. Without them a credential, and all of a source of type

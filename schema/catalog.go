@@ -88,7 +88,8 @@ func Shadowing(d *Desired) (out []Diagnostic) {
 		for _, slug := range slices.Sorted(maps.Keys(apps)) {
 			if platform := d.Platform.Apps[slug]; platform != nil {
 				out = append(out, apps[slug].finding("metadata.name", SeverityWarning, CodeAppShadowed,
-					fmt.Sprintf("the platform has an app %s too (%s): documents of %s that name it mean this one; move to another slug to use the platform's", slug, platform.File, tenant)))
+					fmt.Sprintf("the platform has an app %s too (%s): documents of %s that name it mean this one; move to another slug "+
+						"to use the platform's", slug, platform.File, tenant)))
 			}
 		}
 	}

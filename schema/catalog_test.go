@@ -37,7 +37,8 @@ func owning(apps []string, running ...string) *schema.Desired {
 	}
 	for _, tenant := range running {
 		p := &schema.ProjectEstate{Name: "lab"}
-		p.Put(&schema.Instance{Header: head(schema.InstanceKey(tenant, "lab", "train")), Spec: schema.InstanceSpec{App: "batch", Version: "v1"}})
+		p.Put(&schema.Instance{Header: head(schema.InstanceKey(tenant, "lab", "train")),
+			Spec: schema.InstanceSpec{App: "batch", Version: "v1"}})
 		d.Tenants[tenant].Projects["lab"] = p
 	}
 	return d
@@ -49,7 +50,8 @@ func TestSlugMeansOwnAppFirst(t *testing.T) {
 		apps []string
 		want string // tenant of the app that physics names; "-": none
 	}{
-		{nil, "-"}, {[]string{"biology"}, "-"}, {[]string{""}, ""}, {[]string{"", "physics"}, "physics"}, {[]string{"physics", "biology"}, "physics"},
+		{nil, "-"}, {[]string{"biology"}, "-"}, {[]string{""}, ""}, {[]string{"", "physics"}, "physics"},
+		{[]string{"physics", "biology"}, "physics"},
 	} {
 		d := owning(c.apps)
 		app, version := d.App("physics", "batch"), d.Version("physics", "batch", "v1")
@@ -74,7 +76,8 @@ func TestShadowing(t *testing.T) {
 		{[]string{""}, nil},
 		{[]string{"physics", "biology"}, nil},
 		{[]string{"", "physics"}, []string{"warning tenants/physics/catalog/batch/app.yaml"}},
-		{[]string{"", "physics", "biology"}, []string{"warning tenants/biology/catalog/batch/app.yaml", "warning tenants/physics/catalog/batch/app.yaml"}},
+		{[]string{"", "physics", "biology"},
+			[]string{"warning tenants/biology/catalog/batch/app.yaml", "warning tenants/physics/catalog/batch/app.yaml"}},
 	} {
 		var got []string
 		for _, d := range schema.Shadowing(owning(c.apps)) {

@@ -25,7 +25,8 @@ func (p Position) Place() string {
 
 // Warning returns a warning about the field of a document at a path.
 func (p Position) Warning(path, code, format string, args ...any) Diagnostic {
-	return Diagnostic{Severity: SeverityWarning, Code: code, File: p.File, Line: p.Line, Column: p.Column, Path: path, Message: path + ": " + fmt.Sprintf(format, args...)}
+	return Diagnostic{Severity: SeverityWarning, Code: code, File: p.File, Line: p.Line, Column: p.Column, Path: path,
+		Message: path + ": " + fmt.Sprintf(format, args...)}
 }
 
 // FieldPos is where one field of a document stands. Path is dotted with list
@@ -175,9 +176,10 @@ type AppVersionSpec struct {
 
 // Manifest lists the parts of an instance of a version.
 type Manifest struct {
-	Roles       map[string]ManifestRole     `json:"roles"`
-	Parameters  json.RawMessage             `json:"parameters,omitempty"` // defaults for an instance's config; canonical JSON object
-	Artifacts   map[string]ManifestArtifact `json:"artifacts,omitempty"`  // checked at their source; a version with other bytes takes no new instances
+	Roles      map[string]ManifestRole `json:"roles"`
+	Parameters json.RawMessage         `json:"parameters,omitempty"` // defaults for an instance's config; canonical JSON object
+	// checked at their source; a version with other bytes takes no new instances
+	Artifacts   map[string]ManifestArtifact `json:"artifacts,omitempty"`
 	UpgradeFrom []string                    `json:"upgrade_from,omitempty"`
 }
 
@@ -200,9 +202,10 @@ type Node struct {
 
 // NodeSpec is the spec of a Node.
 type NodeSpec struct {
-	Address  string            `json:"address"` // IP address or name Berth and the other nodes reach it at
-	SSHPort  int               `json:"ssh_port"`
-	HostKey  string            `json:"host_key,omitempty"` // pinned SSH host key, "ssh-ed25519 AAAA…"; else berth.yaml's known_hosts must hold it
+	Address string `json:"address"` // IP address or name Berth and the other nodes reach it at
+	SSHPort int    `json:"ssh_port"`
+	// pinned SSH host key, "ssh-ed25519 AAAA…"; else berth.yaml's known_hosts must hold it
+	HostKey  string            `json:"host_key,omitempty"`
 	Region   string            `json:"region"`
 	SKU      string            `json:"sku"`
 	Roles    []string          `json:"roles"` // roles of members that the node can hold, such as controller or worker
@@ -274,8 +277,9 @@ const (
 // and are no longer allowed, by whichever layer. Of several the strictest holds:
 // stop before hold, the earlier day before the later.
 type Noncompliant struct {
-	Action     NoncompliantAction `json:"action,omitempty"`
-	GraceUntil string             `json:"grace_until,omitempty"` // "2006-01-02", UTC: stopped when that day begins; needed for stop, so that nothing is stopped silently
+	Action NoncompliantAction `json:"action,omitempty"`
+	// "2006-01-02", UTC: stopped when that day begins; needed for stop, so that nothing is stopped silently
+	GraceUntil string `json:"grace_until,omitempty"`
 }
 
 // HardDeny is what no overlay below can allow again. The
@@ -321,11 +325,12 @@ type RoleBindingSpec struct {
 // RoleMember is one person or service account of a RoleBinding: Login or
 // ServiceAccount names it.
 type RoleMember struct {
-	Login          string    `json:"login,omitempty"`           // at the forge
-	ServiceAccount string    `json:"service_account,omitempty"` // of the same tenant or project; its role is service_account
-	Role           string    `json:"role"`                      // one of the nine roles of ACP
-	SigningKeys    []string  `json:"signing_keys,omitempty"`    // of the login: SSH public keys ("ssh-ed25519 AAAA…") and armored OpenPGP ones, that sign commits
-	UnixUser       *UnixUser `json:"unix_user,omitempty"`
+	Login          string `json:"login,omitempty"`           // at the forge
+	ServiceAccount string `json:"service_account,omitempty"` // of the same tenant or project; its role is service_account
+	Role           string `json:"role"`                      // one of the nine roles of ACP
+	// of the login: SSH public keys ("ssh-ed25519 AAAA…") and armored OpenPGP ones, that sign commits
+	SigningKeys []string  `json:"signing_keys,omitempty"`
+	UnixUser    *UnixUser `json:"unix_user,omitempty"`
 }
 
 // UnixUser is a user's account on the hosts: one name and one uid everywhere.
@@ -369,9 +374,12 @@ type InstanceSpec struct {
 	// SubmissionLimits are narrower than those of the Attachment, if the project wants that.
 	SubmissionLimits *SubmissionLimits `json:"submission_limits,omitempty"`
 
-	RequestedBy            string `json:"requested_by,omitempty"`             // a note for people, of whom it is for; the status says who brought the document
-	OperatorServiceAccount string `json:"operator_service_account,omitempty"` // name of a ServiceAccount of the same project, whose own document gives its permissions
-	DeletionProtection     bool   `json:"deletion_protection,omitempty"`      // true: the document is neither removed nor made into another instance
+	// a note for people, of whom it is for; the status says who brought the document
+	RequestedBy string `json:"requested_by,omitempty"`
+	// name of a ServiceAccount of the same project, whose own document gives its permissions
+	OperatorServiceAccount string `json:"operator_service_account,omitempty"`
+	// true: the document is neither removed nor made into another instance
+	DeletionProtection bool `json:"deletion_protection,omitempty"`
 }
 
 // ProductMode is how an instance is offered: with a control plane of its own, or on a shared runtime.

@@ -157,7 +157,8 @@ func Differing(before, after *Effective) iter.Seq[Key] {
 
 func differingIn(p, q *EffectiveProject) (keys []Key) {
 	for name, i := range p.Units {
-		if i != q.Units[name] || p.Bounds[name] != q.Bounds[name] || !SameOperations(p.Operations[name], q.Operations[name]) || !slices.Equal(p.about(i.Key), q.about(i.Key)) ||
+		if i != q.Units[name] || p.Bounds[name] != q.Bounds[name] || !SameOperations(p.Operations[name], q.Operations[name]) ||
+			!slices.Equal(p.about(i.Key), q.about(i.Key)) ||
 			!reflect.DeepEqual(p.Noncompliance(i.Key), q.Noncompliance(i.Key)) {
 			keys = append(keys, i.Key)
 		}

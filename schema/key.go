@@ -14,8 +14,9 @@ type Key struct {
 	Kind    Kind   `json:"kind"`
 	Tenant  string `json:"tenant,omitempty"`  // empty for platform documents
 	Project string `json:"project,omitempty"` // empty for tenant documents
-	Parent  string `json:"parent,omitempty"`  // the app of an AppVersion; the tenant of an AppAdmission; the shared runtime of an Attachment or of an operation on it
-	Name    string `json:"name"`
+	// the app of an AppVersion; the tenant of an AppAdmission; the shared runtime of an Attachment or of an operation on it
+	Parent string `json:"parent,omitempty"`
+	Name   string `json:"name"`
 }
 
 // ProjectID is `<tenant>.<project>`, the project_id of the API, or "" for a

@@ -105,8 +105,10 @@ var kinds = []KindInfo{
 	},
 	{
 		Kind: KindAttachment, Rank: 8, create: document[Attachment], Removal: RemovalEnds,
-		Places: places("platform/shared-runtimes/{parent}/attachments/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
-		Status: places("platform/shared-runtimes/{parent}/attachments/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
+		Places: places("platform/shared-runtimes/{parent}/attachments/{name}.yaml",
+			"tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
+		Status: places("platform/shared-runtimes/{parent}/attachments/{name}.yaml",
+			"tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
 	},
 	{
 		Kind: KindContribution, Rank: 10, create: document[Contribution], Removal: RemovalDrops, Permission: "contributions.write",
@@ -131,9 +133,11 @@ var kinds = []KindInfo{
 	},
 	{
 		Kind: KindMemberOperation, Rank: lastRank, create: document[MemberOperation],
-		Places: places("platform/shared-runtimes/{parent}/operations/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/operations/{name}.yaml",
+		Places: places("platform/shared-runtimes/{parent}/operations/{name}.yaml",
+			"tenants/{tenant}/shared-runtimes/{parent}/operations/{name}.yaml",
 			"tenants/{tenant}/projects/{project}/operations/{name}.yaml"),
-		Status: places("platform/shared-runtimes/{parent}/operations/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/operations/{name}.yaml",
+		Status: places("platform/shared-runtimes/{parent}/operations/{name}.yaml",
+			"tenants/{tenant}/shared-runtimes/{parent}/operations/{name}.yaml",
 			"tenants/{tenant}/projects/{project}/operations/{name}.yaml"),
 	},
 	{

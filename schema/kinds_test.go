@@ -105,7 +105,8 @@ func TestOneRowMakesAKindKnown(t *testing.T) {
 }
 
 func TestNoPathOutsideTheTableHasAKey(t *testing.T) {
-	for _, path := range []string{"", "platform", "platform/nodes", "platform/nodes/n.yml", "platform/nodes/n.yaml/x", "platform/nodes//n.yaml", "tenants/t/projects/p/nodes/n.yaml", "README.md"} {
+	for _, path := range []string{"", "platform", "platform/nodes", "platform/nodes/n.yml", "platform/nodes/n.yaml/x",
+		"platform/nodes//n.yaml", "tenants/t/projects/p/nodes/n.yaml", "README.md"} {
 		_, ok := KeyAt(path)
 		require.False(t, ok, path)
 	}
@@ -139,7 +140,8 @@ func TestNodesHaveTheNamesOfClusters(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "nodes/"+name+".yaml", path)
 	}
-	for _, name := range []string{"", ".", "..", "-a", "a-", "a,b", "n[1-9]", "a=b", "a b", "a\"b", "a\n", "All", "DEFAULT", "none", strings.Repeat("a", maxNodeName+1)} {
+	for _, name := range []string{"", ".", "..", "-a", "a-", "a,b", "n[1-9]", "a=b", "a b", "a\"b", "a\n", "All", "DEFAULT", "none",
+		strings.Repeat("a", maxNodeName+1)} {
 		_, ok := KeyAt("platform/nodes/" + name + ".yaml")
 		require.False(t, ok, name)
 	}

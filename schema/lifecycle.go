@@ -53,9 +53,11 @@ func ArtifactTransition(from, to ArtifactStatus) error {
 	}
 	switch {
 	case to == "":
-		return fmt.Errorf("it is %s already and cannot become a publish intent again: retire it, or publish another one under another name", from.word())
+		return fmt.Errorf("it is %s already and cannot become a publish intent again: retire it, or publish another one under another name",
+			from.word())
 	case from == "":
-		return fmt.Errorf("it is a publish intent: register it by its digest first, with status: registered, and let it be %s in a change of its own", to)
+		return fmt.Errorf("it is a publish intent: register it by its digest first, with status: registered, and let it be %s in a "+
+			"change of its own", to)
 	case from == ArtifactRetired:
 		return fmt.Errorf("it is retired, which is the end: publish another one under another name")
 	case from == ArtifactDeprecated:
@@ -113,10 +115,12 @@ func operationChanges(before, after *Desired) (out []Diagnostic) {
 			a, b := old.Spec, now.Spec
 			if a.Operation != b.Operation || a.Instance != b.Instance || a.Member != b.Member || !maps.Equal(a.Labels, b.Labels) {
 				out = append(out, now.finding("spec", SeverityError, CodeOperationChanged,
-					fmt.Sprintf("it asks for %s of %s already, and an operation is carried out once: delete this file and write another", a.Operation, cmp.Or(a.Member, "the unit"))))
+					fmt.Sprintf("it asks for %s of %s already, and an operation is carried out once: delete this file and write another",
+						a.Operation, cmp.Or(a.Member, "the unit"))))
 			} else if !reflect.DeepEqual(a, b) {
 				out = append(out, now.finding("spec", SeverityWarning, CodeOperationChanged,
-					"this has an effect only while the operation waits: one that is done is not carried out again. To repeat it, delete this file and write another"))
+					"this has an effect only while the operation waits: one that is done is not carried out again. To repeat it, delete "+
+						"this file and write another"))
 			}
 		}
 	}
@@ -194,7 +198,8 @@ func artifactChange(was, now *Artifact) (out []Diagnostic) {
 	if was == nil {
 		if s := now.Spec.Status; s != "" && s != ArtifactRegistered {
 			out = append(out, now.finding("spec.status", SeverityError, CodeArtifactStatus,
-				fmt.Sprintf("it is new here, or comes again after it was taken away: register it first, with status: registered, so that its bytes are read, and let it be %s in a change of its own", s)))
+				fmt.Sprintf("it is new here, or comes again after it was taken away: register it first, with status: registered, so that "+
+					"its bytes are read, and let it be %s in a change of its own", s)))
 		}
 		return out
 	}
@@ -206,7 +211,8 @@ func artifactChange(was, now *Artifact) (out []Diagnostic) {
 	}
 	if now.Spec.Digest != "" && was.Spec.Digest != now.Spec.Digest {
 		out = append(out, now.finding("spec.digest", SeverityError, CodeArtifactDigest,
-			fmt.Sprintf("it is registered as %s, and what has that name stays that: publish other bytes under another name", was.Spec.Digest)))
+			fmt.Sprintf("it is registered as %s, and what has that name stays that: publish other bytes under another name",
+				was.Spec.Digest)))
 	}
 	for _, f := range []struct{ name, was, is string }{
 		{"app", was.Spec.App, now.Spec.App},
@@ -216,7 +222,8 @@ func artifactChange(was, now *Artifact) (out []Diagnostic) {
 	} {
 		if f.was != f.is {
 			out = append(out, now.finding("spec."+f.name, SeverityError, CodeArtifactFixed,
-				fmt.Sprintf("it is %s with %s %s, which does not change any more: publish another one under another name", was.Spec.Status.word(), f.name, f.was)))
+				fmt.Sprintf("it is %s with %s %s, which does not change any more: publish another one under another name",
+					was.Spec.Status.word(), f.name, f.was)))
 		}
 	}
 	return out
@@ -272,10 +279,12 @@ func versionChanges(before, after *Desired) (out []Diagnostic) {
 		}
 		advice := "publish it as another version, and let instances name that one"
 		if by, ok := used[now.Key]; ok {
-			out = append(out, now.finding(field, SeverityError, CodeVersionPublished, fmt.Sprintf("%s runs this version, and a published one stays what it is: %s", by, advice)))
+			out = append(out, now.finding(field, SeverityError, CodeVersionPublished,
+				fmt.Sprintf("%s runs this version, and a published one stays what it is: %s", by, advice)))
 			continue
 		}
-		out = append(out, now.finding(field, SeverityWarning, CodeVersionPublished, "a published version becomes something else, which nothing runs here: rather "+advice))
+		out = append(out, now.finding(field, SeverityWarning, CodeVersionPublished,
+			"a published version becomes something else, which nothing runs here: rather "+advice))
 	}
 	return out
 }
@@ -321,7 +330,8 @@ func users(before, after *Desired) map[Key]Key {
 				continue
 			}
 			old := before.SharedRuntime(tenant, name)
-			same := old != nil && old.Runtime != nil && old.Runtime.Spec.App == s.Runtime.Spec.App && old.Runtime.Spec.Version == s.Runtime.Spec.Version
+			same := old != nil && old.Runtime != nil && old.Runtime.Spec.App == s.Runtime.Spec.App &&
+				old.Runtime.Spec.Version == s.Runtime.Spec.Version
 			use(s.Runtime.Spec.App, s.Runtime.Spec.Version, s.Runtime.Key, same)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 
 func TestArtifactTransition(t *testing.T) {
 	const intent = schema.ArtifactStatus("")
-	states := []schema.ArtifactStatus{intent, schema.ArtifactRegistered, schema.ArtifactPromoted, schema.ArtifactDeprecated, schema.ArtifactRetired}
+	states := []schema.ArtifactStatus{intent, schema.ArtifactRegistered, schema.ArtifactPromoted, schema.ArtifactDeprecated,
+		schema.ArtifactRetired}
 	allowed := map[[2]schema.ArtifactStatus]bool{
 		{intent, schema.ArtifactRegistered}:                    true,
 		{schema.ArtifactRegistered, schema.ArtifactPromoted}:   true,
@@ -56,18 +57,20 @@ func (p published) estate() *schema.Desired {
 		}
 		return schema.Header{Key: k, File: file}
 	}
-	v := &schema.AppVersion{Header: header(schema.Key{Kind: schema.KindAppVersion, Parent: "batch", Name: "v1"}), Spec: schema.AppVersionSpec{
-		Version: "1", RuntimeBackend: "bare_metal", Status: schema.StatusActive, Manifest: schema.Manifest{
-			Roles:      map[string]schema.ManifestRole{"worker": {Max: 4}},
-			Parameters: json.RawMessage(`{"a":1}`),
-			Artifacts:  map[string]schema.ManifestArtifact{"image": {Source: "registry", Reference: "batch:1", Digest: bytesA}},
-		}}}
+	v := &schema.AppVersion{Header: header(schema.Key{Kind: schema.KindAppVersion, Parent: "batch", Name: "v1"}),
+		Spec: schema.AppVersionSpec{
+			Version: "1", RuntimeBackend: "bare_metal", Status: schema.StatusActive, Manifest: schema.Manifest{
+				Roles:      map[string]schema.ManifestRole{"worker": {Max: 4}},
+				Parameters: json.RawMessage(`{"a":1}`),
+				Artifacts:  map[string]schema.ManifestArtifact{"image": {Source: "registry", Reference: "batch:1", Digest: bytesA}},
+			}}}
 	if p.version != nil {
 		p.version(&v.Spec)
 	}
 	name := cmp.Or(p.name, "image")
 	a := &schema.Artifact{Header: header(schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lab", Name: name}),
-		Spec: schema.ArtifactSpec{App: "batch", Source: "registry", Reference: "batch:1", MediaType: "application/x-tar", Digest: p.digest, Status: p.status}}
+		Spec: schema.ArtifactSpec{App: "batch", Source: "registry", Reference: "batch:1", MediaType: "application/x-tar", Digest: p.digest,
+			Status: p.status}}
 	a.UID = p.uid
 	if p.artifact != nil {
 		p.artifact(&a.Spec)
@@ -83,9 +86,11 @@ func (p published) estate() *schema.Desired {
 	switch {
 	case p.shared:
 		key := schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"}
-		d.Platform.SharedRuntimes = map[string]*schema.SharedRuntimeEstate{"commons": {Runtime: &schema.SharedRuntime{Header: header(key), Spec: schema.SharedRuntimeSpec{App: "batch", Version: "v1"}}}}
+		d.Platform.SharedRuntimes = map[string]*schema.SharedRuntimeEstate{"commons": {Runtime: &schema.SharedRuntime{Header: header(key),
+			Spec: schema.SharedRuntimeSpec{App: "batch", Version: "v1"}}}}
 	case !p.alone:
-		i := &schema.Instance{Header: header(schema.InstanceKey("physics", "lab", "train")), Spec: schema.InstanceSpec{App: "batch", Version: "v1"}}
+		i := &schema.Instance{Header: header(schema.InstanceKey("physics", "lab", "train")),
+			Spec: schema.InstanceSpec{App: "batch", Version: "v1"}}
 		project.Instances = map[string]*schema.Instance{"train": i}
 	}
 	return d
@@ -127,34 +132,51 @@ func TestLifecycle(t *testing.T) {
 	}{
 		{"nothing changes", registered.estate(), registered.estate(), nil},
 		{"an estate is taken over", none, status(schema.ArtifactPromoted).estate(), nil},
-		{"new and promoted", bare, status(schema.ArtifactPromoted).estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
-		{"new and retired", bare, with(status(schema.ArtifactRetired), func(p *published) { p.digest = bytesB }).estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
+		{"new and promoted", bare, status(schema.ArtifactPromoted).estate(),
+			[]string{"error lifecycle.status " + artifactFile + " spec.status"}},
+		{"new and retired", bare, with(status(schema.ArtifactRetired), func(p *published) { p.digest = bytesB }).estate(),
+			[]string{"error lifecycle.status " + artifactFile + " spec.status"}},
 		{"new and registered", bare, registered.estate(), nil},
 		{"a new intent", bare, published{}.estate(), nil},
 		{"again, with other bytes", bare, with(registered, func(p *published) { p.digest = bytesB }).estate(), nil},
 		{"a step", registered.estate(), status(schema.ArtifactPromoted).estate(), nil},
-		{"a step back", status(schema.ArtifactPromoted).estate(), registered.estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
+		{"a step back", status(schema.ArtifactPromoted).estate(), registered.estate(),
+			[]string{"error lifecycle.status " + artifactFile + " spec.status"}},
 		{"an intent again", registered.estate(), published{}.estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
 		{"registered by its digest", published{}.estate(), registered.estate(), nil},
-		{"promoted unseen", published{}.estate(), status(schema.ArtifactPromoted).estate(), []string{"error lifecycle.status " + artifactFile + " spec.status"}},
-		{"other bytes", registered.estate(), with(registered, func(p *published) { p.digest = bytesB }).estate(), []string{"error lifecycle.digest " + artifactFile + " spec.digest"}},
+		{"promoted unseen", published{}.estate(), status(schema.ArtifactPromoted).estate(),
+			[]string{"error lifecycle.status " + artifactFile + " spec.status"}},
+		{"other bytes", registered.estate(), with(registered, func(p *published) { p.digest = bytesB }).estate(),
+			[]string{"error lifecycle.digest " + artifactFile + " spec.digest"}},
 		{"an intent of something else, elsewhere", published{}.estate(), published{artifact: other}.estate(), nil},
-		{"registered elsewhere than was intended", published{}.estate(), with(registered, func(p *published) { p.artifact = other }).estate(), nil},
-		{"something else, elsewhere", with(registered, alone).estate(), with(registered, func(p *published) { p.artifact, p.alone = other, true }).estate(), fixed},
-		{"retired, and elsewhere", with(status(schema.ArtifactRetired), alone).estate(), with(status(schema.ArtifactRetired), func(p *published) { p.artifact, p.alone = other, true }).estate(), fixed},
-		{"another name", with(status(schema.ArtifactPromoted), func(p *published) { p.uid = "a-1" }).estate(), with(status(schema.ArtifactPromoted), func(p *published) { p.uid, p.name = "a-1", "photo" }).estate(), nil},
-		{"another name, and a step back", with(status(schema.ArtifactPromoted), func(p *published) { p.uid = "a-1" }).estate(), with(registered, func(p *published) { p.uid, p.name = "a-1", "photo" }).estate(),
+		{"registered elsewhere than was intended", published{}.estate(),
+			with(registered, func(p *published) { p.artifact = other }).estate(), nil},
+		{"something else, elsewhere", with(registered, alone).estate(),
+			with(registered, func(p *published) { p.artifact, p.alone = other, true }).estate(), fixed},
+		{"retired, and elsewhere", with(status(schema.ArtifactRetired), alone).estate(),
+			with(status(schema.ArtifactRetired), func(p *published) { p.artifact, p.alone = other, true }).estate(), fixed},
+		{"another name", with(status(schema.ArtifactPromoted), func(p *published) { p.uid = "a-1" }).estate(),
+			with(status(schema.ArtifactPromoted), func(p *published) { p.uid, p.name = "a-1", "photo" }).estate(), nil},
+		{"another name, and a step back", with(status(schema.ArtifactPromoted), func(p *published) { p.uid = "a-1" }).estate(),
+			with(registered, func(p *published) { p.uid, p.name = "a-1", "photo" }).estate(),
 			[]string{"error lifecycle.status " + photoFile + " spec.status"}},
-		{"another name, and other bytes", with(registered, func(p *published) { p.uid = "a-1" }).estate(), with(registered, func(p *published) { p.uid, p.name, p.digest = "a-1", "photo", bytesB }).estate(),
+		{"another name, and other bytes", with(registered, func(p *published) { p.uid = "a-1" }).estate(),
+			with(registered, func(p *published) { p.uid, p.name, p.digest = "a-1", "photo", bytesB }).estate(),
 			[]string{"error lifecycle.digest " + photoFile + " spec.digest"}},
-		{"another name, and another uid", with(registered, func(p *published) { p.uid = "a-1" }).estate(), with(status(schema.ArtifactPromoted), func(p *published) { p.uid, p.name = "a-2", "photo" }).estate(),
+		{"another name, and another uid", with(registered, func(p *published) { p.uid = "a-1" }).estate(),
+			with(status(schema.ArtifactPromoted), func(p *published) { p.uid, p.name = "a-2", "photo" }).estate(),
 			[]string{"error lifecycle.status " + photoFile + " spec.status"}},
 		{"a uid, later", registered.estate(), with(status(schema.ArtifactPromoted), func(p *published) { p.uid = "a-1" }).estate(), nil},
 		{"in the place of what moved, with other bytes", with(registered, func(p *published) { p.uid = "a-1" }).estate(), replaced, nil},
-		{"another tenant's uid", theirs("chemistry"), with(status(schema.ArtifactPromoted), func(p *published) { p.uid, p.name = "a-1", "photo" }).estate(), []string{"error lifecycle.status " + photoFile + " spec.status"}},
-		{"deprecated in use", registered.estate(), status(schema.ArtifactDeprecated).estate(), []string{"warning lifecycle.in-use " + artifactFile + " spec.status"}},
-		{"retired in use", registered.estate(), status(schema.ArtifactRetired).estate(), []string{"error lifecycle.in-use " + artifactFile + " spec.status"}},
-		{"retired before it is used", with(status(schema.ArtifactRetired), func(p *published) { p.version = func(s *schema.AppVersionSpec) { s.Status = schema.StatusDisabled } }).estate(),
+		{"another tenant's uid", theirs("chemistry"),
+			with(status(schema.ArtifactPromoted), func(p *published) { p.uid, p.name = "a-1", "photo" }).estate(),
+			[]string{"error lifecycle.status " + photoFile + " spec.status"}},
+		{"deprecated in use", registered.estate(), status(schema.ArtifactDeprecated).estate(),
+			[]string{"warning lifecycle.in-use " + artifactFile + " spec.status"}},
+		{"retired in use", registered.estate(), status(schema.ArtifactRetired).estate(),
+			[]string{"error lifecycle.in-use " + artifactFile + " spec.status"}},
+		{"retired before it is used", with(status(schema.ArtifactRetired),
+			func(p *published) { p.version = func(s *schema.AppVersionSpec) { s.Status = schema.StatusDisabled } }).estate(),
 			status(schema.ArtifactRetired).estate(), []string{"warning lifecycle.in-use " + artifactFile + " spec.status"}},
 		{"retired, of no active version", registered.estate(), with(status(schema.ArtifactRetired), func(p *published) {
 			p.version = func(s *schema.AppVersionSpec) { s.Status = schema.StatusDeprecated }
@@ -162,22 +184,30 @@ func TestLifecycle(t *testing.T) {
 		{"retired, from another source of that name", with(registered, func(p *published) { p.ownSource = true }).estate(),
 			with(status(schema.ArtifactRetired), func(p *published) { p.ownSource = true }).estate(), nil},
 
-		{"deprecated version", registered.estate(), version(func(s *schema.AppVersionSpec) { s.Status = schema.StatusDeprecated }).estate(), nil},
-		{"published again", version(func(s *schema.AppVersionSpec) { s.Status = schema.StatusDisabled }).estate(), registered.estate(), nil},
-		{"upgrades from more", registered.estate(), version(func(s *schema.AppVersionSpec) { s.Manifest.UpgradeFrom = []string{"v0"} }).estate(), nil},
-		{"other roles", registered.estate(), version(func(s *schema.AppVersionSpec) { s.Manifest.Roles = map[string]schema.ManifestRole{"worker": {Max: 5}} }).estate(),
+		{"deprecated version", registered.estate(), version(func(s *schema.AppVersionSpec) { s.Status = schema.StatusDeprecated }).estate(),
+			nil},
+		{"published again", version(func(s *schema.AppVersionSpec) { s.Status = schema.StatusDisabled }).estate(), registered.estate(),
+			nil},
+		{"upgrades from more", registered.estate(),
+			version(func(s *schema.AppVersionSpec) { s.Manifest.UpgradeFrom = []string{"v0"} }).estate(), nil},
+		{"other roles", registered.estate(),
+			version(func(s *schema.AppVersionSpec) { s.Manifest.Roles = map[string]schema.ManifestRole{"worker": {Max: 5}} }).estate(),
 			[]string{"error lifecycle.published " + versionFile + " spec.manifest.roles"}},
-		{"other parameters", registered.estate(), version(func(s *schema.AppVersionSpec) { s.Manifest.Parameters = json.RawMessage(`{"a":2}`) }).estate(),
+		{"other parameters", registered.estate(),
+			version(func(s *schema.AppVersionSpec) { s.Manifest.Parameters = json.RawMessage(`{"a":2}`) }).estate(),
 			[]string{"error lifecycle.published " + versionFile + " spec.manifest.parameters"}},
 		{"other artifacts", registered.estate(), version(func(s *schema.AppVersionSpec) { s.Manifest.Artifacts = nil }).estate(),
 			[]string{"error lifecycle.published " + versionFile + " spec.manifest.artifacts"}},
 		{"another backend", registered.estate(), version(func(s *schema.AppVersionSpec) { s.RuntimeBackend = "k8s" }).estate(),
 			[]string{"error lifecycle.published " + versionFile + " spec.runtime_backend"}},
-		{"another backend under a shared runtime", published{shared: true}.estate(), published{shared: true, version: func(s *schema.AppVersionSpec) { s.RuntimeBackend = "k8s" }}.estate(),
+		{"another backend under a shared runtime", published{shared: true}.estate(),
+			published{shared: true, version: func(s *schema.AppVersionSpec) { s.RuntimeBackend = "k8s" }}.estate(),
 			[]string{"error lifecycle.published " + versionFile + " spec.runtime_backend"}},
-		{"another backend that nothing runs", published{alone: true}.estate(), published{alone: true, version: func(s *schema.AppVersionSpec) { s.RuntimeBackend = "k8s" }}.estate(),
+		{"another backend that nothing runs", published{alone: true}.estate(),
+			published{alone: true, version: func(s *schema.AppVersionSpec) { s.RuntimeBackend = "k8s" }}.estate(),
 			[]string{"warning lifecycle.published " + versionFile + " spec.runtime_backend"}},
-		{"another backend, and the first instance", published{alone: true}.estate(), published{version: func(s *schema.AppVersionSpec) { s.RuntimeBackend = "k8s" }}.estate(),
+		{"another backend, and the first instance", published{alone: true}.estate(),
+			published{version: func(s *schema.AppVersionSpec) { s.RuntimeBackend = "k8s" }}.estate(),
 			[]string{"warning lifecycle.published " + versionFile + " spec.runtime_backend"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -198,21 +228,24 @@ func TestOperationsStayWhatTheyAre(t *testing.T) {
 		key := schema.Key{Kind: schema.KindMemberOperation, Tenant: "t", Project: "p", Name: "one"}
 		file, err := key.Path()
 		require.NoError(t, err)
-		op := &schema.MemberOperation{Header: schema.Header{Key: key, File: file}, Spec: schema.MemberOperationSpec{Instance: "i", Member: "worker-0", Operation: schema.OpDrain, Reason: "fan"}}
+		op := &schema.MemberOperation{Header: schema.Header{Key: key, File: file},
+			Spec: schema.MemberOperationSpec{Instance: "i", Member: "worker-0", Operation: schema.OpDrain, Reason: "fan"}}
 		change(op)
-		return &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{"t": {Name: "t", Projects: map[string]*schema.ProjectEstate{
-			"p": {Name: "p", Operations: map[string]*schema.MemberOperation{"one": op}},
-		}}}}
+		return &schema.Desired{Platform: &schema.Platform{},
+			Tenants: map[string]*schema.TenantEstate{"t": {Name: "t", Projects: map[string]*schema.ProjectEstate{
+				"p": {Name: "p", Operations: map[string]*schema.MemberOperation{"one": op}},
+			}}}}
 	}
 	before := estate(func(*schema.MemberOperation) {})
 	for name, c := range map[string]struct {
 		change func(*schema.MemberOperation)
 		want   schema.Severity
 	}{
-		"nothing":           {func(o *schema.MemberOperation) {}, ""},
-		"another uid":       {func(o *schema.MemberOperation) { o.UID, o.Spec.Operation = "new", schema.OpResume }, ""},
-		"another reason":    {func(o *schema.MemberOperation) { o.Spec.Reason = "a fan is loud" }, schema.SeverityWarning},
-		"a deadline":        {func(o *schema.MemberOperation) { o.Spec.OnJobs = &schema.OnJobs{CancelAfterSeconds: 60} }, schema.SeverityWarning},
+		"nothing":        {func(o *schema.MemberOperation) {}, ""},
+		"another uid":    {func(o *schema.MemberOperation) { o.UID, o.Spec.Operation = "new", schema.OpResume }, ""},
+		"another reason": {func(o *schema.MemberOperation) { o.Spec.Reason = "a fan is loud" }, schema.SeverityWarning},
+		"a deadline": {func(o *schema.MemberOperation) { o.Spec.OnJobs = &schema.OnJobs{CancelAfterSeconds: 60} },
+			schema.SeverityWarning},
 		"another operation": {func(o *schema.MemberOperation) { o.Spec.Operation = schema.OpResume }, schema.SeverityError},
 		"another member":    {func(o *schema.MemberOperation) { o.Spec.Member = "worker-1" }, schema.SeverityError},
 		"another instance":  {func(o *schema.MemberOperation) { o.Spec.Instance = "j" }, schema.SeverityError},

@@ -34,7 +34,8 @@ var noNodeNames = []string{"all", "default", "none"}
 // ValidNodeName reports whether s is a name as clusters have it, such as that of a node: letters, digits
 // and inner -, _ and ., at most maxNodeName, and none of noNodeNames. CUE states the same rule as #NodeName.
 func ValidNodeName(s string) bool {
-	if s == "" || len(s) > maxNodeName || strings.ContainsAny(s[:1]+s[len(s)-1:], "-_.") || slices.Contains(noNodeNames, strings.ToLower(s)) {
+	if s == "" || len(s) > maxNodeName || strings.ContainsAny(s[:1]+s[len(s)-1:], "-_.") ||
+		slices.Contains(noNodeNames, strings.ToLower(s)) {
 		return false
 	}
 	return !strings.ContainsFunc(s, func(c rune) bool {
@@ -103,7 +104,8 @@ func (p PathPattern) match(path string) (key Key, ok bool, err error) {
 		}
 		valid, want := ValidName, fmt.Sprintf("lower-case letters, digits and inner dashes, at most %d characters", MaxName)
 		if part == "{node" {
-			valid, want = ValidNodeName, fmt.Sprintf("letters, digits and inner -, _ and ., at most %d characters, and not %s", maxNodeName, strings.Join(noNodeNames, ", "))
+			valid, want = ValidNodeName, fmt.Sprintf("letters, digits and inner -, _ and ., at most %d characters, and not %s", maxNodeName,
+				strings.Join(noNodeNames, ", "))
 		}
 		if err == nil && !valid(got) {
 			err = &InvalidNameError{got, want}

@@ -68,15 +68,20 @@ func (m *QueueMap) lostNames(unit *Header, had, have QueueNames) (out []Diagnost
 	had.Accounts, have.Accounts = nil, nil // those of members, which a change of the config does not touch
 	for i, q := range m.Spec.Queues {
 		of := []string{q.Partition}
-		if most := have.longest(of); most > 0 && q.MaxWalltimeMinutes > most && (had.longest(of) == 0 || q.MaxWalltimeMinutes <= had.longest(of)) {
+		if most := have.longest(of); most > 0 && q.MaxWalltimeMinutes > most &&
+			(had.longest(of) == 0 || q.MaxWalltimeMinutes <= had.longest(of)) {
 			at := m.At(fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i))
-			out = append(out, unit.Warning("spec.config", CodeQueueTime, "the partition %s then allows %d minutes, and the queue %s promises %d (%s): longer jobs are refused", q.Partition, most, q.Queue, q.MaxWalltimeMinutes, at.Place()))
+			out = append(out, unit.Warning("spec.config", CodeQueueTime,
+				"the partition %s then allows %d minutes, and the queue %s promises %d (%s): longer jobs are refused", q.Partition, most,
+				q.Queue, q.MaxWalltimeMinutes, at.Place()))
 		}
 		before := q.lacked(had)
 		for _, n := range q.lacked(have) {
 			if !slices.ContainsFunc(before, func(b mapName) bool { return b.field == n.field }) {
 				at := m.At(fmt.Sprintf("spec.queues[%d].%s", i, n.field))
-				out = append(out, unit.Warning("spec.config", CodeQueueName, "this takes away the %s %s, which the queue %s needs (%s): submissions to that queue fail until its map names another", n.what, n.name, q.Queue, at.Place()))
+				out = append(out, unit.Warning("spec.config", CodeQueueName,
+					"this takes away the %s %s, which the queue %s needs (%s): submissions to that queue fail until its map names another",
+					n.what, n.name, q.Queue, at.Place()))
 			}
 		}
 	}

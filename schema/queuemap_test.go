@@ -27,7 +27,8 @@ func estateOf(maps ...*QueueMap) *Desired {
 func withInstance(d *Desired, project, blob string) *Desired {
 	i := &Instance{Spec: InstanceSpec{App: "slurm"}}
 	i.Key, i.Blob, i.File = InstanceKey("physics", project, "train"), blob, "tenants/physics/projects/"+project+"/instances/train.yaml"
-	d.Tenants["physics"] = &TenantEstate{Name: "physics", Projects: map[string]*ProjectEstate{project: {Name: project, Instances: map[string]*Instance{"train": i}}}}
+	d.Tenants["physics"] = &TenantEstate{Name: "physics",
+		Projects: map[string]*ProjectEstate{project: {Name: project, Instances: map[string]*Instance{"train": i}}}}
 	return d
 }
 
@@ -35,8 +36,10 @@ func withInstance(d *Desired, project, blob string) *Desired {
 func TestMostSpecificQueueMapHolds(t *testing.T) {
 	other := queueMap("a-other", ModeStubPolicy, "", nil)
 	other.Spec.App = "ray"
-	d := estateOf(other, queueMap("b-all", "", "", nil), queueMap("d-tenant", "", "", nil, "physics"), queueMap("e-project", "", "", nil, "physics.lattice"))
-	for place, want := range map[[2]string]string{{"physics", "lattice"}: "e-project", {"physics", "lhc"}: "d-tenant", {"bio", "genes"}: "b-all"} {
+	d := estateOf(other, queueMap("b-all", "", "", nil), queueMap("d-tenant", "", "", nil, "physics"),
+		queueMap("e-project", "", "", nil, "physics.lattice"))
+	for place, want := range map[[2]string]string{{"physics", "lattice"}: "e-project", {"physics", "lhc"}: "d-tenant",
+		{"bio", "genes"}: "b-all"} {
 		require.Equal(t, want, d.QueueMapOf("slurm", place[0], place[1]).Key.Name)
 	}
 	require.Nil(t, estateOf().QueueMapOf("slurm", "physics", "lattice"))
@@ -136,11 +139,13 @@ func TestRollbackHasOwnerAndEnd(t *testing.T) {
 	require.Empty(t, modes(withInstance(late(), "lhc", "1"), withInstance(late(), "lhc", "2")), "another project")
 	other := late()
 	other.Platform.Nodes = map[string]*Node{"gpu-1": {}}
-	require.Empty(t, modes(withInstance(late(), "lattice", "1"), withInstance(other, "lattice", "1")), "an unrelated change of the platform")
+	require.Empty(t, modes(withInstance(late(), "lattice", "1"), withInstance(other, "lattice", "1")),
+		"an unrelated change of the platform")
 	for name, r := range map[string]*Rollback{"renewed": rollback(), "removed": nil} {
 		now := withRunbook(estateOf(reviewed(queueMap("all", ModePassthrough, "3", r, "physics.lattice"))))
 		require.Empty(t, modes(late(), now), name)
-		require.Equal(t, codes(served), codes(modes(withInstance(late(), "lattice", "1"), withInstance(now, "lattice", "2"))), "%s in the same change", name)
+		require.Equal(t, codes(served), codes(modes(withInstance(late(), "lattice", "1"), withInstance(now, "lattice", "2"))),
+			"%s in the same change", name)
 		require.Empty(t, modes(withInstance(now, "lattice", "1"), withInstance(now, "lattice", "2")), "%s in force", name)
 	}
 	deleted := estateOf()
@@ -153,7 +158,8 @@ func TestRollbackHasOwnerAndEnd(t *testing.T) {
 func TestChangeOfModeShowsTheListOfTheReview(t *testing.T) {
 	points := func(missing ...int) []string {
 		var out []string
-		for i, name := range []string{"transition stated", "field semantics unchanged and documented", "owner, expiry and removal task", "tenancy, idempotency and retry unchanged", "contract page in the same change"} {
+		for i, name := range []string{"transition stated", "field semantics unchanged and documented", "owner, expiry and removal task",
+			"tenancy, idempotency and retry unchanged", "contract page in the same change"} {
 			state := "fulfilled"
 			if slices.Contains(missing, i+1) {
 				state = "missing"
@@ -168,18 +174,25 @@ func TestChangeOfModeShowsTheListOfTheReview(t *testing.T) {
 		code     string
 		missing  []int
 	}{
-		"to real-policy":          {ModeStubPolicy, ModeRealPolicy, func(*QueueMap) {}, "", nil},
-		"back":                    {ModeRealPolicy, ModePassthrough, func(m *QueueMap) { m.Spec.Rollback = rollback() }, "", nil},
-		"no contract":             {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "" }, CodeQueueContract, []int{2, 5}},
-		"another version":         {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "boundary/v2+0123456789ab" }, CodeQueueContract, []int{2, 5}},
-		"another text":            {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "boundary/v1+ffffffffffff" }, CodeQueueContract, []int{5}},
-		"no owner":                {ModeRealPolicy, ModeStubPolicy, func(*QueueMap) {}, CodeQueueRollback, []int{3}},
-		"no runbook":              {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "" }, CodeQueueRunbook, []int{3}},
-		"runbook is not there":    {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "platform/README.md" }, CodeQueueRunbook, []int{3}},
-		"runbook outside":         {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "docs/rollback.md" }, CodeQueueRunbook, []int{3}},
-		"link without encryption": {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "http://example.org/rollback" }, CodeQueueRunbook, []int{3}},
-		"link without a host":     {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "https://" }, CodeQueueRunbook, []int{3}},
-		"link":                    {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "https://example.org/rollback" }, "", nil},
+		"to real-policy": {ModeStubPolicy, ModeRealPolicy, func(*QueueMap) {}, "", nil},
+		"back":           {ModeRealPolicy, ModePassthrough, func(m *QueueMap) { m.Spec.Rollback = rollback() }, "", nil},
+		"no contract": {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "" }, CodeQueueContract,
+			[]int{2, 5}},
+		"another version": {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "boundary/v2+0123456789ab" },
+			CodeQueueContract, []int{2, 5}},
+		"another text": {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "boundary/v1+ffffffffffff" },
+			CodeQueueContract, []int{5}},
+		"no owner":   {ModeRealPolicy, ModeStubPolicy, func(*QueueMap) {}, CodeQueueRollback, []int{3}},
+		"no runbook": {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "" }, CodeQueueRunbook, []int{3}},
+		"runbook is not there": {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "platform/README.md" },
+			CodeQueueRunbook, []int{3}},
+		"runbook outside": {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "docs/rollback.md" },
+			CodeQueueRunbook, []int{3}},
+		"link without encryption": {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "http://example.org/rollback" },
+			CodeQueueRunbook, []int{3}},
+		"link without a host": {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "https://" }, CodeQueueRunbook,
+			[]int{3}},
+		"link": {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "https://example.org/rollback" }, "", nil},
 		"runbook of the rollback": {ModeRealPolicy, ModeStubPolicy, func(m *QueueMap) {
 			m.Spec.Rollback = rollback()
 			m.Spec.Rollback.Runbook = "none"
@@ -203,8 +216,10 @@ func TestChangeOfModeShowsTheListOfTheReview(t *testing.T) {
 			require.Contains(t, warning, point, name)
 		}
 	}
-	require.Empty(t, modes(estateOf(queueMap("all", ModePassthrough, "1", nil)), estateOf(queueMap("all", ModePassthrough, "2", nil, "physics"))), "the mode stays")
-	require.ElementsMatch(t, []string{"error queues.runbook platform/queues/new.yaml", "error queues.contract platform/queues/new.yaml", "warning queues.mode platform/queues/new.yaml"},
+	require.Empty(t, modes(estateOf(queueMap("all", ModePassthrough, "1", nil)),
+		estateOf(queueMap("all", ModePassthrough, "2", nil, "physics"))), "the mode stays")
+	require.ElementsMatch(t, []string{"error queues.runbook platform/queues/new.yaml", "error queues.contract platform/queues/new.yaml",
+		"warning queues.mode platform/queues/new.yaml"},
 		codes(modes(nil, estateOf(queueMap("new", ModeRealPolicy, "1", nil)))), "a new map in real-policy")
 	require.Empty(t, modes(nil, estateOf(queueMap("new", ModeStubPolicy, "1", nil))))
 }
@@ -222,7 +237,8 @@ func TestRunbookStaysWhileItIsNeeded(t *testing.T) {
 	require.Empty(t, modes(with(ModeStubPolicy, pageOfMaps), with(ModeStubPolicy)), "stub-policy needs none")
 	require.Empty(t, modes(with(ModeRealPolicy), with(ModeRealPolicy)), "it was not there before")
 	changed := estateOf(reviewed(queueMap("all", ModeRealPolicy, "2", nil)))
-	require.Equal(t, []string{"error queues.runbook " + pageOfMaps}, codes(modes(with(ModeRealPolicy, pageOfMaps), changed)), "the map may change while another user deletes its page")
+	require.Equal(t, []string{"error queues.runbook " + pageOfMaps}, codes(modes(with(ModeRealPolicy, pageOfMaps), changed)),
+		"the map may change while another user deletes its page")
 	moved := estateOf(reviewed(queueMap("all", ModeRealPolicy, "2", nil)))
 	moved.QueueMaps()[0].Spec.Runbook = "https://example.org/rollback"
 	require.Empty(t, modes(with(ModeRealPolicy, pageOfMaps), moved), "the map names another page")
@@ -232,7 +248,8 @@ func TestRunbookStaysWhileItIsNeeded(t *testing.T) {
 // specific one in another mode.
 func TestProjectsLeaveRealPolicyOnlyByARollback(t *testing.T) {
 	before := func() *Desired {
-		return withInstance(estateOf(queueMap("all", ModeStubPolicy, "1", nil), queueMap("physics", ModeRealPolicy, "1", nil, "physics")), "lattice", "1")
+		return withInstance(estateOf(queueMap("all", ModeStubPolicy, "1", nil), queueMap("physics", ModeRealPolicy, "1", nil, "physics")),
+			"lattice", "1")
 	}
 	after := func(maps ...*QueueMap) *Desired { return withInstance(withRunbook(estateOf(maps...)), "lattice", "1") }
 	all := queueMap("all", ModeStubPolicy, "1", nil)
@@ -240,11 +257,12 @@ func TestProjectsLeaveRealPolicyOnlyByARollback(t *testing.T) {
 		maps []*QueueMap
 		file string
 	}{
-		"deleted":       {[]*QueueMap{all}, "physics"},
-		"renamed":       {[]*QueueMap{all, queueMap("phys", ModePassthrough, "1", nil, "physics")}, "phys"},
-		"narrowed":      {[]*QueueMap{all, reviewed(queueMap("physics", ModeRealPolicy, "2", nil, "physics.lhc"))}, "physics"},
-		"more specific": {[]*QueueMap{all, queueMap("physics", ModeRealPolicy, "1", nil, "physics"), queueMap("own", ModePassthrough, "1", nil, "physics.lattice")}, "own"},
-		"no map left":   {nil, "physics"},
+		"deleted":  {[]*QueueMap{all}, "physics"},
+		"renamed":  {[]*QueueMap{all, queueMap("phys", ModePassthrough, "1", nil, "physics")}, "phys"},
+		"narrowed": {[]*QueueMap{all, reviewed(queueMap("physics", ModeRealPolicy, "2", nil, "physics.lhc"))}, "physics"},
+		"more specific": {[]*QueueMap{all, queueMap("physics", ModeRealPolicy, "1", nil, "physics"),
+			queueMap("own", ModePassthrough, "1", nil, "physics.lattice")}, "own"},
+		"no map left": {nil, "physics"},
 	} {
 		found := modes(before(), after(c.maps...))
 		require.Equal(t, []string{"error queues.rollback platform/queues/" + c.file + ".yaml"}, codes(found), name)
@@ -253,11 +271,13 @@ func TestProjectsLeaveRealPolicyOnlyByARollback(t *testing.T) {
 	physics := queueMap("physics", ModeRealPolicy, "1", nil, "physics")
 	require.Equal(t, []string{"warning queues.mode platform/queues/own.yaml"},
 		codes(modes(before(), after(all, physics, reviewed(queueMap("own", ModePassthrough, "1", rollback(), "physics.lattice"))))))
-	require.Equal(t, []string{"warning queues.mode platform/queues/renamed.yaml"}, codes(modes(before(), after(all, reviewed(queueMap("renamed", ModeRealPolicy, "1", nil, "physics"))))), "renamed in the same mode")
+	require.Equal(t, []string{"warning queues.mode platform/queues/renamed.yaml"},
+		codes(modes(before(), after(all, reviewed(queueMap("renamed", ModeRealPolicy, "1", nil, "physics"))))), "renamed in the same mode")
 	require.Empty(t, modes(before(), estateOf(all)), "no project is served any more")
 	stub := after(all, queueMap("physics", ModeStubPolicy, "1", nil, "physics"))
 	found := modes(stub, after(queueMap("physics", ModeStubPolicy, "1", nil, "physics.lhc")))
-	require.Equal(t, []string{"warning queues.mode platform/queues/physics.yaml"}, codes(found), "the map is narrowed, and no other serves the project")
+	require.Equal(t, []string{"warning queues.mode platform/queues/physics.yaml"}, codes(found),
+		"the map is narrowed, and no other serves the project")
 	require.Contains(t, found[0].Message, "from stub-policy to passthrough for physics.lattice")
 }
 

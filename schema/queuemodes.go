@@ -20,8 +20,8 @@ const (
 // QueueModes returns the check of the modes of queue maps in a change of an estate (requirement C5, document
 // CUT). A change of a mode fulfils the five points of CUT's list for a review. After the last day of a rollback,
 // changes of instances and attachments that use the map are refused, until it is renewed or removed. The mode
-// itself stays. contract is the contract's page of this program as version+digest. It has no @, which the forge would make a link in comments. The check is pure; its
-// before may be nil.
+// itself stays. contract is the contract's page of this program as version+digest. It has no @, which the forge would make a link in
+// comments. The check is pure; its before may be nil.
 func QueueModes(contract string) func(before, after *Desired, today string) []Diagnostic {
 	return func(before, after *Desired, today string) []Diagnostic {
 		var out []Diagnostic
@@ -41,7 +41,8 @@ func QueueModes(contract string) func(before, after *Desired, today string) []Di
 
 func (m *QueueMap) found(severity Severity, code, path, format string, args ...any) Diagnostic {
 	at := m.At(path)
-	return Diagnostic{Severity: severity, Code: code, Message: fmt.Sprintf(format, args...), File: at.File, Line: at.Line, Column: at.Column, Path: path}
+	return Diagnostic{Severity: severity, Code: code, Message: fmt.Sprintf(format, args...), File: at.File, Line: at.Line,
+		Column: at.Column, Path: path}
 }
 
 // modeChange is a map that a change of the estate adds or alters.
@@ -85,7 +86,9 @@ func (c *modeChange) way() *Diagnostic {
 	mode := modeOf(c.m)
 	switch {
 	case c.old != nil && modeOf(c.old) == ModeRealPolicy && mode != ModeRealPolicy && c.m.Spec.Rollback == nil:
-		return c.refuse(CodeQueueRollback, "spec.mode", "the mode goes back from %s to %s: add spec.rollback with owner, reason, expires_at, follow_up and runbook", ModeRealPolicy, mode)
+		return c.refuse(CodeQueueRollback, "spec.mode",
+			"the mode goes back from %s to %s: add spec.rollback with owner, reason, expires_at, follow_up and runbook", ModeRealPolicy,
+			mode)
 	case mode == ModeRealPolicy && c.m.Spec.Rollback != nil:
 		return c.refuse(CodeQueueRollback, "spec.rollback", "mode %s cannot be a rollback: remove spec.rollback", ModeRealPolicy)
 	}
@@ -97,7 +100,8 @@ func (c *modeChange) expired() *Diagnostic {
 	if !c.m.Expired(c.today) {
 		return nil
 	}
-	return c.refuse(CodeQueueExpired, "spec.rollback.expires_at", "the rollback expired on %s: set a later day, or remove spec.rollback", c.m.Spec.Rollback.ExpiresAt)
+	return c.refuse(CodeQueueExpired, "spec.rollback.expires_at", "the rollback expired on %s: set a later day, or remove spec.rollback",
+		c.m.Spec.Rollback.ExpiresAt)
 }
 
 // runbook refuses a runbook that nobody can read. A page that the same change deletes counts: lostRunbooks
@@ -110,7 +114,8 @@ func (c *modeChange) runbook() *Diagnostic {
 		}
 	}
 	if modeOf(c.m) == ModeRealPolicy && c.m.Spec.Runbook == "" {
-		return c.refuse(CodeQueueRunbook, "spec.mode", "mode %s needs spec.runbook, the page that says how to go back: %s", ModeRealPolicy, advice)
+		return c.refuse(CodeQueueRunbook, "spec.mode", "mode %s needs spec.runbook, the page that says how to go back: %s", ModeRealPolicy,
+			advice)
 	}
 	return nil
 }
@@ -121,11 +126,14 @@ func (c *modeChange) page() *Diagnostic {
 	case !c.isReviewed() || was == c.contract:
 		return nil
 	case was == "":
-		return c.refuse(CodeQueueContract, "spec.mode", "the change does not name the page of the contract: read it, and set spec.contract to %s", c.contract)
+		return c.refuse(CodeQueueContract, "spec.mode",
+			"the change does not name the page of the contract: read it, and set spec.contract to %s", c.contract)
 	case !sameVersion(was, c.contract):
-		return c.refuse(CodeQueueContract, "spec.contract", "%s is another version of the contract than this Berth's: read its page, and set spec.contract to %s", was, c.contract)
+		return c.refuse(CodeQueueContract, "spec.contract",
+			"%s is another version of the contract than this Berth's: read its page, and set spec.contract to %s", was, c.contract)
 	default:
-		return c.refuse(CodeQueueContract, "spec.contract", "the page of the contract has another text than %s: read it again, and set spec.contract to %s", was, c.contract)
+		return c.refuse(CodeQueueContract, "spec.contract",
+			"the page of the contract has another text than %s: read it again, and set spec.contract to %s", was, c.contract)
 	}
 }
 
@@ -207,10 +215,13 @@ func servedOtherwise(before, after *Desired, found []Diagnostic) (out []Diagnost
 		switch {
 		case s.from == ModeRealPolicy && !s.rollback:
 			if !has(SeverityError) {
-				out = append(out, s.at.found(SeverityError, CodeQueueRollback, "spec", "the change takes %s out of mode %s: set another mode with spec.rollback in the map that serves them", names, ModeRealPolicy))
+				out = append(out, s.at.found(SeverityError, CodeQueueRollback, "spec",
+					"the change takes %s out of mode %s: set another mode with spec.rollback in the map that serves them", names,
+					ModeRealPolicy))
 			}
 		case !has(SeverityWarning):
-			out = append(out, s.at.found(SeverityWarning, CodeQueueMode, "spec", "the mode changes from %s to %s for %s", s.from, s.to, names))
+			out = append(out, s.at.found(SeverityWarning, CodeQueueMode, "spec", "the mode changes from %s to %s for %s", s.from, s.to,
+				names))
 		}
 	}
 	return out
@@ -262,7 +273,8 @@ func lostRunbooks(before, after *Desired) (out []Diagnostic) {
 			}
 			at := m.At(page.path)
 			out = append(out, Diagnostic{Severity: SeverityError, Code: CodeQueueRunbook, File: page.text, Line: 1, Column: 1,
-				Message: fmt.Sprintf("it is the runbook of the queue map %s (%s:%d): name another page there first", m.Key.Name, at.File, at.Line)})
+				Message: fmt.Sprintf("it is the runbook of the queue map %s (%s:%d): name another page there first", m.Key.Name, at.File,
+					at.Line)})
 		}
 	}
 	return out
@@ -284,8 +296,10 @@ func servedByExpired(before, after *Desired, today string) (out []Diagnostic) {
 			continue
 		}
 		r, at, here := m.Spec.Rollback, m.At("spec.rollback.expires_at"), h.At("spec")
-		out = append(out, Diagnostic{Severity: SeverityError, Code: CodeQueueExpired, File: here.File, Line: here.Line, Column: here.Column, Path: "spec",
-			Message: fmt.Sprintf("its queues are mapped by %s, whose rollback expired on %s (%s:%d): %s renews or removes it first, in a change of its own (%s)", m.Key.Name, r.ExpiresAt, at.File, at.Line, r.Owner, r.FollowUp)})
+		out = append(out, Diagnostic{Severity: SeverityError, Code: CodeQueueExpired, File: here.File, Line: here.Line, Column: here.Column,
+			Path: "spec",
+			Message: fmt.Sprintf("its queues are mapped by %s, whose rollback expired on %s (%s:%d): %s renews or removes it first, in a "+
+				"change of its own (%s)", m.Key.Name, r.ExpiresAt, at.File, at.Line, r.Owner, r.FollowUp)})
 	}
 	return out
 }

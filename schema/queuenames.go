@@ -83,7 +83,8 @@ func QueuesNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagno
 				}
 				for _, a := range s.Attachments {
 					if was, _ := before.Document(a.Key).(*Attachment); was == nil || was.Blob != a.Blob {
-						out = append(out, a.beyondQueues("spec.submission_policy.", &a.Spec.SubmissionPolicy.SubmissionLimits, after.queuesOf(tenant, s.Runtime, of))...)
+						out = append(out, a.beyondQueues("spec.submission_policy.", &a.Spec.SubmissionPolicy.SubmissionLimits,
+							after.queuesOf(tenant, s.Runtime, of))...)
 					}
 				}
 			}
@@ -102,8 +103,10 @@ func QueuesNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagno
 				for _, i := range p.Instances {
 					shared := SharedRuntimeKey(name, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime)
 					runtime := after.SharedRuntime(shared.Tenant, shared.Name)
-					if was := before.Instance(i.Key); i.Spec.SubmissionLimits != nil && runtime != nil && runtime.Runtime != nil && (was == nil || was.Blob != i.Blob) {
-						out = append(out, i.beyondQueues("spec.submission_limits.", i.Spec.SubmissionLimits, after.queuesOf(shared.Tenant, runtime.Runtime, of))...)
+					if was := before.Instance(i.Key); i.Spec.SubmissionLimits != nil && runtime != nil && runtime.Runtime != nil &&
+						(was == nil || was.Blob != i.Blob) {
+						out = append(out, i.beyondQueues("spec.submission_limits.", i.Spec.SubmissionLimits,
+							after.queuesOf(shared.Tenant, runtime.Runtime, of))...)
 					}
 				}
 			}
@@ -137,12 +140,15 @@ func (h *Header) beyondQueues(prefix string, l *SubmissionLimits, have QueueName
 	for i, q := range l.Queues {
 		if len(have.Partitions) > 0 && !slices.Contains(have.Partitions, q) {
 			at := fmt.Sprintf("%squeues[%d]", prefix, i)
-			out = append(out, h.finding(at, SeverityError, CodeQueueName, fmt.Sprintf("%s: %s is not a partition of the shared runtime, there is %s", at, q, shortList(have.Partitions))))
+			out = append(out, h.finding(at, SeverityError, CodeQueueName,
+				fmt.Sprintf("%s: %s is not a partition of the shared runtime, there is %s", at, q, shortList(have.Partitions))))
 		}
 	}
 	if most := have.longest(l.Queues); most > 0 && l.MaxWalltimeMinutes > most && len(out) == 0 {
 		at := prefix + "max_walltime_minutes"
-		out = append(out, h.finding(at, SeverityError, CodeQueueTime, fmt.Sprintf("%s: is %d, and no partition of the shared runtime that the project may use allows more than %d", at, l.MaxWalltimeMinutes, most)))
+		out = append(out, h.finding(at, SeverityError, CodeQueueTime,
+			fmt.Sprintf("%s: is %d, and no partition of the shared runtime that the project may use allows more than %d", at,
+				l.MaxWalltimeMinutes, most)))
 	}
 	return out
 }
@@ -155,7 +161,8 @@ type mapName struct {
 
 // lacked returns the names of an entry that are not among those of a unit.
 func (q *QueueMapping) lacked(have QueueNames) []mapName {
-	all := []mapName{{"partition", "partition", q.Partition, have.Partitions}, {"account", "account", q.Account, have.Accounts}, {"qos", "QoS", q.QOS, have.QOS}}
+	all := []mapName{{"partition", "partition", q.Partition, have.Partitions}, {"account", "account", q.Account, have.Accounts},
+		{"qos", "QoS", q.QOS, have.QOS}}
 	return slices.DeleteFunc(all, func(n mapName) bool {
 		// A partition keeps the case of its name. Accounting folds that of accounts and QoS.
 		isKnown := func(known string) bool {
@@ -175,10 +182,12 @@ func (m *QueueMap) unknownNames(have QueueNames) (out []Diagnostic) {
 		}
 		if most := have.longest([]string{q.Partition}); most > 0 && q.MaxWalltimeMinutes > most {
 			out = append(out, m.found(SeverityError, CodeQueueTime, fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i),
-				"%d minutes, and the partition %s allows no more than %d in any cluster that the map serves", q.MaxWalltimeMinutes, q.Partition, most))
+				"%d minutes, and the partition %s allows no more than %d in any cluster that the map serves", q.MaxWalltimeMinutes,
+				q.Partition, most))
 		} else if least := have.Least[q.Partition]; least > 0 && q.MaxWalltimeMinutes > least {
 			out = append(out, m.found(SeverityWarning, CodeQueueTime, fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i),
-				"%d minutes, and in one of the clusters that the map serves the partition %s allows %d: longer jobs of %s are refused there", q.MaxWalltimeMinutes, q.Partition, least, q.Queue))
+				"%d minutes, and in one of the clusters that the map serves the partition %s allows %d: longer jobs of %s are refused "+
+					"there", q.MaxWalltimeMinutes, q.Partition, least, q.Queue))
 		}
 	}
 	return out

@@ -30,7 +30,8 @@ func TestHeaderAt(t *testing.T) {
 		{Path: "spec", Line: 5, Column: 1}, {Path: "spec.list", Line: 6, Column: 3}, {Path: "spec.list[1]", Line: 8, Column: 5},
 	}}
 	for path, want := range map[string][2]int{
-		"spec": {5, 1}, "spec.x": {5, 1}, "spec.list[1]": {8, 5}, "spec.list[1].name": {8, 5}, "spec.list[0].name": {6, 3}, "metadata.name": {1, 1}, "": {1, 1},
+		"spec": {5, 1}, "spec.x": {5, 1}, "spec.list[1]": {8, 5}, "spec.list[1].name": {8, 5}, "spec.list[0].name": {6, 3},
+		"metadata.name": {1, 1}, "": {1, 1},
 	} {
 		require.Equal(t, schema.Position{File: "f.yaml", Line: want[0], Column: want[1]}, h.At(path), path)
 	}

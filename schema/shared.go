@@ -16,21 +16,23 @@ type SharedRuntime struct {
 // SharedRuntimeSpec is the spec of a SharedRuntime (the declared part of TSR). The
 // reader fills the defaults. It has no runtime_backend: the AppVersion names it.
 type SharedRuntimeSpec struct {
-	App                 string                  `json:"app"`
-	Version             string                  `json:"version"` // name of the AppVersion document
-	DisplayName         string                  `json:"display_name"`
-	Environment         string                  `json:"environment"` // such as production; a tenant has one shared runtime in each
-	DesiredState        DesiredState            `json:"desired_state"`
-	OperatingMode       string                  `json:"operating_mode"`                  // always what the place says
-	ControlPlaneScope   string                  `json:"control_plane_scope"`             // always what the place says
-	OperatorIdentityRef string                  `json:"operator_identity_ref,omitempty"` // a ServiceAccount of the tenant, never of a project; the platform operates its own itself
+	App               string       `json:"app"`
+	Version           string       `json:"version"` // name of the AppVersion document
+	DisplayName       string       `json:"display_name"`
+	Environment       string       `json:"environment"` // such as production; a tenant has one shared runtime in each
+	DesiredState      DesiredState `json:"desired_state"`
+	OperatingMode     string       `json:"operating_mode"`      // always what the place says
+	ControlPlaneScope string       `json:"control_plane_scope"` // always what the place says
+	// a ServiceAccount of the tenant, never of a project; the platform operates its own itself
+	OperatorIdentityRef string                  `json:"operator_identity_ref,omitempty"`
 	PlacementIntent     *PlacementIntent        `json:"placement_intent,omitempty"`
 	Roles               map[string]InstanceRole `json:"roles"`
-	Config              json.RawMessage         `json:"config,omitempty"`               // the runtime's; canonical JSON object, checked by its definition
-	AttachedProjectIDs  []string                `json:"attached_project_ids,omitempty"` // listed as requested until an Attachment states terms
-	BillingPolicyRef    string                  `json:"billing_policy_ref,omitempty"`   // name of the RateCard of its shared cost; "": DefaultRates
-	OnJobs              *OnJobs                 `json:"on_jobs,omitempty"`
-	DeletionProtection  bool                    `json:"deletion_protection,omitempty"`
+	// the runtime's; canonical JSON object, checked by its definition
+	Config             json.RawMessage `json:"config,omitempty"`
+	AttachedProjectIDs []string        `json:"attached_project_ids,omitempty"` // listed as requested until an Attachment states terms
+	BillingPolicyRef   string          `json:"billing_policy_ref,omitempty"`   // name of the RateCard of its shared cost; "": DefaultRates
+	OnJobs             *OnJobs         `json:"on_jobs,omitempty"`
+	DeletionProtection bool            `json:"deletion_protection,omitempty"`
 }
 
 // PlacementIntent is where the owner wants its own members. It never names
@@ -54,9 +56,11 @@ type AttachmentSpec struct {
 	ProjectID          string             `json:"project_id"` // "<tenant>.<project>"; of the runtime's tenant, if it is a tenant's
 	ContributionPolicy ContributionPolicy `json:"contribution_policy"`
 	SubmissionPolicy   SubmissionPolicy   `json:"submission_policy"`
-	PolicyMetadata     json.RawMessage    `json:"policy_metadata,omitempty"`    // the app's own, canonical JSON object; Berth hands it on unread
-	BillingPolicyRef   string             `json:"billing_policy_ref,omitempty"` // name of the RateCard of its jobs; "": DefaultRates
-	OnJobs             *OnJobs            `json:"on_jobs,omitempty"`            // of running jobs of the project when it is detached; nil: as the runtime's
+	// the app's own, canonical JSON object; Berth hands it on unread
+	PolicyMetadata   json.RawMessage `json:"policy_metadata,omitempty"`
+	BillingPolicyRef string          `json:"billing_policy_ref,omitempty"` // name of the RateCard of its jobs; "": DefaultRates
+	// of running jobs of the project when it is detached; nil: as the runtime's
+	OnJobs *OnJobs `json:"on_jobs,omitempty"`
 }
 
 // ContributionPolicy limits the nodes that a project may lend to the runtime, and sets its gain.

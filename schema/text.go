@@ -16,7 +16,8 @@ func UnsafeRune(c rune) bool {
 	if c == 0xfe0e || c == 0xfe0f { // selects the style of an emoji; keyboards insert it
 		return false
 	}
-	return unicode.In(c, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) ||
+	return unicode.In(c, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Other_Default_Ignorable_Code_Point,
+		unicode.Variation_Selector) ||
 		c == 0xfffe || c == 0xffff || c == 0x2800 // the Braille pattern without dots looks like a space
 }
 

@@ -25,14 +25,16 @@ func catalog(from map[string][]string) *schema.Platform {
 // upgraded is an estate with one instance, or one shared runtime of each sort.
 func upgraded(p *schema.Platform, name, uid, app, version string, shared bool) *schema.Desired {
 	header := func(key schema.Key) schema.Header {
-		return schema.Header{Key: key, UID: uid, File: key.Name + ".yaml", Fields: []schema.FieldPos{{Path: "spec.version", Line: 7, Column: 12}}}
+		return schema.Header{Key: key, UID: uid, File: key.Name + ".yaml",
+			Fields: []schema.FieldPos{{Path: "spec.version", Line: 7, Column: 12}}}
 	}
 	platform, t := *p, &schema.TenantEstate{Name: "physics"}
 	d := &schema.Desired{Platform: &platform, Tenants: map[string]*schema.TenantEstate{"physics": t}}
 	if shared {
 		of := func(tenant string) map[string]*schema.SharedRuntimeEstate {
 			key := schema.Key{Kind: schema.KindSharedRuntime, Tenant: tenant, Name: tenant + "-" + name}
-			return map[string]*schema.SharedRuntimeEstate{name: {Runtime: &schema.SharedRuntime{Header: header(key), Spec: schema.SharedRuntimeSpec{App: app, Version: version}}}}
+			return map[string]*schema.SharedRuntimeEstate{name: {Runtime: &schema.SharedRuntime{Header: header(key),
+				Spec: schema.SharedRuntimeSpec{App: app, Version: version}}}}
 		}
 		platform.SharedRuntimes, t.SharedRuntimes = of("platform"), of("physics")
 		return d
@@ -45,8 +47,12 @@ func upgraded(p *schema.Platform, name, uid, app, version string, shared bool) *
 func TestUpgradesFollowUpgradeFrom(t *testing.T) {
 	p := catalog(map[string][]string{"v2": {"v1"}, "v3": {}})
 	at := func(version string) *schema.Desired { return upgraded(p, "train", "u-1", "batch", version, false) }
-	fromV1 := "train.yaml:7:12: error: spec.version: version v3 is in force here, and v2 of batch can be reached only from v1 (platform/catalog/batch/v2.yaml:12): change to one of these first, or have the platform add v3 to upgrade_from [lifecycle.upgrade-from]"
-	never := "train.yaml:7:12: error: spec.version: version v1 is in force here, and v3 of batch can be reached from no version (platform/catalog/batch/v3.yaml:12): create a new instance of v3 and delete this one, or have the platform add v1 to upgrade_from [lifecycle.upgrade-from]"
+	fromV1 := "train.yaml:7:12: error: spec.version: version v3 is in force here, and v2 of batch can be reached only from v1 " +
+		"(platform/catalog/batch/v2.yaml:12): change to one of these first, or have the platform add v3 to upgrade_from " +
+		"[lifecycle.upgrade-from]"
+	never := "train.yaml:7:12: error: spec.version: version v1 is in force here, and v3 of batch can be reached from no version " +
+		"(platform/catalog/batch/v3.yaml:12): create a new instance of v3 and delete this one, or have the platform add v1 to " +
+		"upgrade_from [lifecycle.upgrade-from]"
 	for _, c := range []struct {
 		name          string
 		before, after *schema.Desired

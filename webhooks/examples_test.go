@@ -72,7 +72,8 @@ func TestPublishedExamplesAreAcknowledged(t *testing.T) {
 	require.Equal(t, []string{
 		"check_run ignored 6", "check_run queued 1", "check_run unread 2", "check_suite ignored 7", "check_suite queued 2",
 		"issue_comment ignored 9", // of issues that are no pull requests
-		"merge_group queued 2", "other ignored 256", "ping ignored 4", "pull_request ignored 14", "pull_request queued 15", "pull_request_review queued 4",
+		"merge_group queued 2", "other ignored 256", "ping ignored 4", "pull_request ignored 14", "pull_request queued 15",
+		"pull_request_review queued 4",
 		"push ignored 5", // tags
 		"push queued 2",
 	}, table(counts))

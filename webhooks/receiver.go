@@ -386,7 +386,8 @@ func (h *handler) secretsOf(i int) (secrets [][]byte, failed bool) {
 	failed = err != nil
 	if h.secretsMissing[i].Swap(failed) != failed {
 		if failed {
-			h.Log.Error("webhook secret unreadable; deliveries signed with it get 503", "estate", h.Receivers[i].Estate, "readable_secrets", len(secrets), "error", err)
+			h.Log.Error("webhook secret unreadable; deliveries signed with it get 503", "estate", h.Receivers[i].Estate, "readable_secrets",
+				len(secrets), "error", err)
 		} else {
 			h.Log.Info("webhook secrets readable again", "estate", h.Receivers[i].Estate)
 		}

@@ -87,7 +87,8 @@ func TestDeliveryGetsItsCodeAndEvents(t *testing.T) {
 		return fmt.Sprintf(`{"action":%q,"issue":{%s"number":7},"comment":{"body":"%s","user":{"login":"ana","type":%q}},"repository":{"full_name":"lab/estate"}}`, action, pull, body, author)
 	}
 	group := func(action, ref string) string {
-		return fmt.Sprintf(`{"action":%q,"merge_group":{"head_sha":"abc","head_ref":%q},"repository":{"full_name":"lab/estate"}}`, action, ref)
+		return fmt.Sprintf(`{"action":%q,"merge_group":{"head_sha":"abc","head_ref":%q},"repository":{"full_name":"lab/estate"}}`, action,
+			ref)
 	}
 	cases := []struct {
 		name, event, body string
@@ -133,7 +134,8 @@ func TestDeliveryGetsItsCodeAndEvents(t *testing.T) {
 			body:  `{"action":"requested_action","requested_action":{"identifier":"plan"},"check_run":{"head_sha":"abc","pull_requests":[{"number":7}]},"repository":{"full_name":"lab/estate"}}`,
 			woken: []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}}},
 		{name: "a check of many pull requests", event: "check_run", code: 202, result: "check_run queued",
-			body:  `{"action":"rerequested","check_run":{"head_sha":"abc","pull_requests":[` + strings.Repeat(`{"number":7},`, 20) + `{"number":8}]},"repository":{"full_name":"lab/estate"}}`,
+			body: `{"action":"rerequested","check_run":{"head_sha":"abc","pull_requests":[` + strings.Repeat(`{"number":7},`, 20) +
+				`{"number":8}]},"repository":{"full_name":"lab/estate"}}`,
 			woken: []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc"}}},
 		{name: "a command", event: "issue_comment", code: 202, result: "issue_comment queued",
 			body:  comment("created", `"pull_request":{"url":"x"},`, `/berth plan\r\nplease`, "User"),
@@ -141,18 +143,27 @@ func TestDeliveryGetsItsCodeAndEvents(t *testing.T) {
 		{name: "a first line that begins like a command", event: "issue_comment", code: 202, result: "issue_comment queued",
 			body:  comment("created", `"pull_request":{"url":"x"},`, ` /berthing`, "User"),
 			woken: []webhooks.Event{{Kind: webhooks.Command, Repo: "lab/estate", Number: 7}}},
-		{name: "a command on an issue", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("created", "", "/berth plan", "User")},
+		{name: "a command on an issue", event: "issue_comment", code: 202, result: "issue_comment ignored",
+			body: comment("created", "", "/berth plan", "User")},
 		{name: "an edited command", event: "issue_comment", code: 202, result: "issue_comment queued",
 			body:  comment("edited", `"pull_request":{"url":"x"},`, "/berth plan", "User"),
 			woken: []webhooks.Event{{Kind: webhooks.Command, Repo: "lab/estate", Number: 7}}},
-		{name: "a deleted command", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("deleted", `"pull_request":{"url":"x"},`, "/berth plan", "User")},
-		{name: "a command on the second line", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("created", `"pull_request":{"url":"x"},`, `do\n/berth plan`, "User")},
-		{name: "a command by a bot", event: "issue_comment", code: 202, result: "issue_comment ignored", body: comment("created", `"pull_request":{"url":"x"},`, "/berth plan", "Bot")},
-		{name: "a merge group", event: "merge_group", code: 202, result: "merge_group queued", body: group("checks_requested", "refs/heads/gh-readonly-queue/main/pr-1-abc"),
-			woken: []webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-1-abc", Commit: "abc"}}},
-		{name: "a removed merge group", event: "merge_group", code: 202, result: "merge_group queued", body: group("destroyed", "refs/heads/gh-readonly-queue/main/pr-1-abc"),
-			woken: []webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-1-abc", Commit: "abc", Gone: true}}},
-		{name: "a merge group of another ref", event: "merge_group", code: 202, result: "merge_group unread", body: group("checks_requested", "refs/heads/main"), woken: unread},
+		{name: "a deleted command", event: "issue_comment", code: 202, result: "issue_comment ignored",
+			body: comment("deleted", `"pull_request":{"url":"x"},`, "/berth plan", "User")},
+		{name: "a command on the second line", event: "issue_comment", code: 202, result: "issue_comment ignored",
+			body: comment("created", `"pull_request":{"url":"x"},`, `do\n/berth plan`, "User")},
+		{name: "a command by a bot", event: "issue_comment", code: 202, result: "issue_comment ignored",
+			body: comment("created", `"pull_request":{"url":"x"},`, "/berth plan", "Bot")},
+		{name: "a merge group", event: "merge_group", code: 202, result: "merge_group queued",
+			body: group("checks_requested", "refs/heads/gh-readonly-queue/main/pr-1-abc"),
+			woken: []webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-1-abc",
+				Commit: "abc"}}},
+		{name: "a removed merge group", event: "merge_group", code: 202, result: "merge_group queued",
+			body: group("destroyed", "refs/heads/gh-readonly-queue/main/pr-1-abc"),
+			woken: []webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-1-abc",
+				Commit: "abc", Gone: true}}},
+		{name: "a merge group of another ref", event: "merge_group", code: 202, result: "merge_group unread",
+			body: group("checks_requested", "refs/heads/main"), woken: unread},
 		{name: "ping", event: "ping", body: `{"zen":"Keep it logically awesome."}`, code: 202, result: "ping ignored"},
 		{name: "an event that Berth does not read", event: "star", body: `{}`, code: 202, result: "other ignored"},
 		{name: "no event name", event: "", body: `{}`, code: 202, result: "unknown ignored"},
@@ -160,13 +171,17 @@ func TestDeliveryGetsItsCodeAndEvents(t *testing.T) {
 		{name: "authentic, not JSON", event: "push", body: `{"ref":`, code: 202, result: "push unread", woken: unread},
 		{name: "authentic, wrong shape", event: "push", body: `[[[]]]`, code: 202, result: "push unread", woken: unread},
 		{name: "authentic, empty", event: "push", body: ``, code: 202, result: "push unread", woken: unread},
-		{name: "authentic, without repository", event: "pull_request", body: `{"number":1}`, code: 202, result: "pull_request unread", woken: unread},
-		{name: "authentic, a review of nothing", event: "pull_request_review", body: `{"action":"submitted","repository":{"full_name":"lab/estate"}}`, code: 202, result: "pull_request_review unread", woken: unread},
+		{name: "authentic, without repository", event: "pull_request", body: `{"number":1}`, code: 202, result: "pull_request unread",
+			woken: unread},
+		{name: "authentic, a review of nothing", event: "pull_request_review",
+			body: `{"action":"submitted","repository":{"full_name":"lab/estate"}}`, code: 202, result: "pull_request_review unread",
+			woken: unread},
 		{name: "one bad time", event: "check_run", code: 202, result: "check_run unread", woken: unread,
 			body: `{"action":"rerequested","check_run":{"head_sha":"abc","started_at":"2018-04-25 20:42:10"},"repository":{"full_name":"lab/estate"}}`},
 		{name: "form encoded", event: "push", body: `payload=%7B%7D`, code: 202, result: "push unread", woken: unread,
 			change: func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }},
-		{name: "too large to parse", event: "push", body: `{"pad":"` + strings.Repeat("x", 5000) + `"}`, code: 202, result: "push unread", woken: unread},
+		{name: "too large to parse", event: "push", body: `{"pad":"` + strings.Repeat("x", 5000) + `"}`, code: 202, result: "push unread",
+			woken: unread},
 
 		{name: "no signature", event: "push", body: pushMain, code: 401, result: "unknown forged",
 			change: func(r *http.Request) { r.Header.Del("X-Hub-Signature-256") }},
@@ -184,11 +199,12 @@ func TestDeliveryGetsItsCodeAndEvents(t *testing.T) {
 			r.Header.Del("X-Hub-Signature-256")
 			r.Header.Set("X-Hub-Signature", "sha1="+hex.EncodeToString(m.Sum(nil)))
 		}},
-		{name: "SHA-1 in the new header", event: "push", body: pushMain, code: 401, result: "unknown forged", change: func(r *http.Request) {
-			m := hmac.New(sha1.New, []byte(secret))
-			m.Write([]byte(pushMain))
-			r.Header.Set("X-Hub-Signature-256", "sha1="+hex.EncodeToString(m.Sum(nil)))
-		}},
+		{name: "SHA-1 in the new header", event: "push", body: pushMain, code: 401, result: "unknown forged",
+			change: func(r *http.Request) {
+				m := hmac.New(sha1.New, []byte(secret))
+				m.Write([]byte(pushMain))
+				r.Header.Set("X-Hub-Signature-256", "sha1="+hex.EncodeToString(m.Sum(nil)))
+			}},
 		{name: "two signatures", event: "push", body: pushMain, code: 401, result: "unknown forged",
 			change: func(r *http.Request) { r.Header.Add("X-Hub-Signature-256", "sha256=00") }},
 		{name: "not hex", event: "push", body: pushMain, code: 401, result: "unknown forged",
@@ -345,7 +361,8 @@ func TestFullQueueAnswers503(t *testing.T) {
 func TestHandlerRefusesIncompleteOptions(t *testing.T) {
 	of := func(secrets func() ([][]byte, error), take func(webhooks.Delivery) error) error {
 		well := webhooks.Receiver{Secrets: staticSecrets([]byte("a")), Take: (&inbox{}).take}
-		_, err := webhooks.Handler(webhooks.Options{Format: github.Webhook(), Log: slog.New(slog.DiscardHandler), Receivers: []webhooks.Receiver{well, {Secrets: secrets, Take: take}}})
+		_, err := webhooks.Handler(webhooks.Options{Format: github.Webhook(), Log: slog.New(slog.DiscardHandler),
+			Receivers: []webhooks.Receiver{well, {Secrets: secrets, Take: take}}})
 		return err
 	}
 	take := (&inbox{}).take
@@ -426,7 +443,8 @@ func TestSlowBodyTimesOut(t *testing.T) {
 	c, err := net.Dial("tcp", srv.Listener.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
-	fmt.Fprintf(c, "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nX-Hub-Signature-256: %s\r\n\r\n{", sign(secret, nil))
+	fmt.Fprintf(c, "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nX-Hub-Signature-256: %s\r\n\r\n{",
+		sign(secret, nil))
 	require.Equal(t, 408, await.Receive(t, "an answer without a body", done, func() any { return "none" }))
 	require.Empty(t, in.events)
 }
@@ -501,7 +519,8 @@ func TestIdleConnectionsHoldNoSlot(t *testing.T) {
 			conn, err := net.Dial("tcp", srv.Listener.Addr().String())
 			require.NoError(t, err)
 			defer conn.Close()
-			fmt.Fprintf(conn, "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nX-Hub-Signature-256: %s\r\n\r\n%s", sign("guess", nil), c.begin)
+			fmt.Fprintf(conn, "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nX-Hub-Signature-256: %s\r\n\r\n%s",
+				sign("guess", nil), c.begin)
 		}
 		arrived.Wait()
 		for n := range 50 {
@@ -537,7 +556,8 @@ func TestMuxServesHealthAndWebhooks(t *testing.T) {
 	h, reg := newHandler(t, in, nil)
 	var notReady error
 	mux := webhooks.Mux(webhooks.MuxOptions{
-		Webhooks: map[string]http.Handler{"github": h}, Metrics: reg, Ready: func() error { return notReady }, Log: slog.New(slog.DiscardHandler),
+		Webhooks: map[string]http.Handler{"github": h}, Metrics: reg, Ready: func() error { return notReady },
+		Log: slog.New(slog.DiscardHandler),
 	})
 	get := func(method, path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -596,7 +616,8 @@ func FuzzHandler(f *testing.F) {
 	f.Add("check_run", "application/json", []byte(`{"action":"rerequested","check_run":{"pull_requests":[null]}}`), true)
 	f.Add("check_suite", "application/json; charset=utf-8", []byte(`{"action":"rerequested"}`), true)
 	f.Add("push", "application/json", []byte(pushMain), false)
-	f.Add("issue_comment", "application/json", []byte(`{"action":"created","issue":{"number":7,"pull_request":{}},"comment":{"body":"/berth"}}`), true)
+	f.Add("issue_comment", "application/json",
+		[]byte(`{"action":"created","issue":{"number":7,"pull_request":{}},"comment":{"body":"/berth"}}`), true)
 	f.Add("merge_group", "application/json", []byte(`{"action":"destroyed","merge_group":null}`), true)
 	f.Add("x\n", "", []byte(strings.Repeat("[", 4000)), true)
 	f.Fuzz(func(t *testing.T, event, media string, body []byte, signed bool) {

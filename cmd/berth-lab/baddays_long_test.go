@@ -46,7 +46,8 @@ func TestLongBadDays(t *testing.T) {
 			s.play("a host accepts and hangs", hostHangs)
 			s.play("the control host's cable is out", controllerCutOff)
 			s.play("the daemon is killed anywhere", func(s *scene) {
-				daemonKilled(s, []kill{{applying, 0}, {applying, 0}, {decided, 0}, {ended, 0}, {applying, random(time.Second)}, {applying, random(3 * time.Second)}})
+				daemonKilled(s, []kill{{applying, 0}, {applying, 0}, {decided, 0}, {ended, 0}, {applying, random(time.Second)},
+					{applying, random(3 * time.Second)}})
 			})
 			require.Empty(s, s.forge.Violations(), "calls that the forge forbids")
 		})
@@ -141,7 +142,8 @@ func forgedWebhook(s *scene) {
 		return "sha256=" + hex.EncodeToString(mac.Sum(nil))
 	}
 	send := func(signature string) (int, string) {
-		r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, "http://"+s.daemon.listen+"/webhooks/github", strings.NewReader(body))
+		r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, "http://"+s.daemon.listen+"/webhooks/github",
+			strings.NewReader(body))
 		require.NoError(s, err)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("X-GitHub-Event", "push")
@@ -159,7 +161,8 @@ func forgedWebhook(s *scene) {
 	_, end := s.logged(0, "")
 	s.git.ResetRequests()
 	reconciles := s.measure(s.daemon, "berth_reconciles_total", `task="estate"`)
-	for _, signature := range []string{"", "sha256=", sign("another secret", body), sign(demoSecret, body+" "), strings.ToUpper(sign(demoSecret, body)), strings.TrimPrefix(sign(demoSecret, body), "sha256=")} {
+	for _, signature := range []string{"", "sha256=", sign("another secret", body), sign(demoSecret, body+" "),
+		strings.ToUpper(sign(demoSecret, body)), strings.TrimPrefix(sign(demoSecret, body), "sha256=")} {
 		code, answer := send(signature)
 		require.Equal(s, http.StatusUnauthorized, code, signature)
 		require.Empty(s, answer)
@@ -173,7 +176,8 @@ func forgedWebhook(s *scene) {
 	code, _ := send(sign(demoSecret, body))
 	require.Equal(s, http.StatusAccepted, code)
 	s.decided()
-	require.Equal(s, reconciles+1, s.measure(s.daemon, "berth_reconciles_total", `task="estate"`), "a forged webhook started a reconciliation")
+	require.Equal(s, reconciles+1, s.measure(s.daemon, "berth_reconciles_total", `task="estate"`),
+		"a forged webhook started a reconciliation")
 	require.Equal(s, 1, s.git.Requests()["POST git-upload-pack"], "a forged webhook asked Git")
 }
 
@@ -185,7 +189,8 @@ func brokenDocument(s *scene) {
 	wrong := strings.Replace(labtest.InstanceYAML("train", 3), "count:", "cuont:", 1)
 	other := strings.Replace(s.base[pathOf(s, labtest.Assembly)], "max_time_minutes: 30", "max_time_minutes: 45", 1)
 	require.NotEqual(s, s.base[pathOf(s, labtest.Assembly)], other)
-	pull := s.merge("two changes", gittest.Commit{Files: map[string]string{pathOf(s, labtest.Train): wrong, pathOf(s, labtest.Assembly): other}})
+	pull := s.merge("two changes",
+		gittest.Commit{Files: map[string]string{pathOf(s, labtest.Train): wrong, pathOf(s, labtest.Assembly): other}})
 	commit := s.git.Tip("main")
 	s.decided()
 	s.eventually("the other change is in force", func() string {
@@ -314,7 +319,8 @@ func secondDaemon(s *scene) {
 	intent := runtimes.Op{Remove: &runtimes.Remove{Path: profile.InstanceDir + "/none"}}
 	_, err = host.Do(s.Context(), runtimes.Stamp{Epoch: epoch, ActionID: "test"}, intent)
 	require.ErrorIs(s, err, runtimes.ErrStaleEpoch)
-	_, err = host.Do(s.Context(), runtimes.Stamp{Epoch: s.tree().Revision.Epoch, Leader: s.tree().Revision.Leader, ActionID: "test"}, intent)
+	_, err = host.Do(s.Context(), runtimes.Stamp{Epoch: s.tree().Revision.Epoch, Leader: s.tree().Revision.Leader, ActionID: "test"},
+		intent)
 	require.NoError(s, err)
 	s.asDeclared(labtest.Train, labtest.Assembly)
 	s.told()

@@ -51,7 +51,8 @@ func (s *scene) saved(key schema.Key, job string) {
 	const mark = "saved-by-now"
 	s.on(state.Controller, "SLURM_CONF="+state.Conf+" scontrol update jobid="+job+" comment="+mark)
 	s.eventually("the job's comment in the state file", func() string {
-		return s.on(state.Controller, "export SLURM_CONF="+state.Conf+"; d=$(scontrol show config | awk '/^StateSaveLocation/ {print $3}'); grep -qa "+mark+" $d/job_state || ls -l $d")
+		return s.on(state.Controller, "export SLURM_CONF="+state.Conf+
+			"; d=$(scontrol show config | awk '/^StateSaveLocation/ {print $3}'); grep -qa "+mark+" $d/job_state || ls -l $d")
 	})
 }
 
@@ -195,7 +196,8 @@ func daemonKilled(s *scene, kills []kill) {
 		if deleting {
 			s.declare(without)
 		} else {
-			pull = s.merge("train, once more", gittest.Commit{Files: map[string]string{pathOf(s, labtest.Train): s.base[pathOf(s, labtest.Train)]}})
+			pull = s.merge("train, once more",
+				gittest.Commit{Files: map[string]string{pathOf(s, labtest.Train): s.base[pathOf(s, labtest.Train)]}})
 		}
 		s.eventually("the daemon logs "+m.after, func() string {
 			if lines, _ := s.logged(end, m.after); len(lines) == 0 {

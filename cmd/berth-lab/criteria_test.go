@@ -38,9 +38,11 @@ var schedulers = regexp.MustCompile(`(?i)\b(slurm|k8s|kubernetes|rke2|ray|bare_m
 // decide, place and plan has the name of a scheduler as text, and no name in them is of one.
 func TestCriterionNoSchedulerBranchInCore(t *testing.T) {
 	t.Parallel()
-	require.NotEmpty(t, schedulerBranches(t, "sample.go", "package p\nfunc f(b string) bool { switch b { case \"ray\": return true }; return b == \"slurm\" }"))
+	require.NotEmpty(t, schedulerBranches(t, "sample.go",
+		"package p\nfunc f(b string) bool { switch b { case \"ray\": return true }; return b == \"slurm\" }"))
 	require.NotEmpty(t, schedulerBranches(t, "sample.go", "package p\nfunc slurmOnly() {}"))
-	require.Empty(t, schedulerBranches(t, "sample.go", "package p\n// slurm is fine here\nfunc array(s string) bool { return s == \"array\" }"))
+	require.Empty(t, schedulerBranches(t, "sample.go",
+		"package p\n// slurm is fine here\nfunc array(s string) bool { return s == \"array\" }"))
 	files := 0
 	for _, root := range []string{"../../schema", "../../reconciler", "../../webhooks"} {
 		require.NoError(t, filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -141,11 +143,13 @@ func (s *scene) criterionActionsAreAudited() {
 		require.NotEmpty(s, r.Verdict, "%+v", r)
 		actions[r.Action]++
 		if strings.HasPrefix(r.Action, "queue.") && r.Verdict == audit.Allowed {
-			require.Equal(s, []any{labtest.ProjectAdmin, "physics", labtest.Train.ProjectID(), "slurm", labtest.Train}, []any{r.Actor, r.OrgID, r.ProjectID, r.AppSlug, r.Key})
+			require.Equal(s, []any{labtest.ProjectAdmin, "physics", labtest.Train.ProjectID(), "slurm", labtest.Train},
+				[]any{r.Actor, r.OrgID, r.ProjectID, r.AppSlug, r.Key})
 			require.Contains(s, []string{"scheduler." + r.Action, "scheduler.queue.read"}, r.Permission)
 		}
 		if r.Action == "queue.submit" || r.Action == "queue.cancel" {
-			require.Contains(s, s.berthRead("trace", r.CorrelationID), "dev-lab-1  "+r.Action+"  ", "the ledger of the host has the effect under the same id")
+			require.Contains(s, s.berthRead("trace", r.CorrelationID), "dev-lab-1  "+r.Action+"  ",
+				"the ledger of the host has the effect under the same id")
 		}
 	}
 	require.GreaterOrEqual(s, actions["queue.submit"], 2, "%v", actions)
@@ -213,7 +217,8 @@ spec:
 func (s *scene) criterionOperatorStaysInItsProject() {
 	ask := func(token, method, path, body string) (int, string) {
 		s.Helper()
-		req, err := http.NewRequestWithContext(s.Context(), method, "http://"+s.daemon.listen+"/api/v1/projects/"+path, strings.NewReader(body))
+		req, err := http.NewRequestWithContext(s.Context(), method, "http://"+s.daemon.listen+"/api/v1/projects/"+path,
+			strings.NewReader(body))
 		require.NoError(s, err)
 		req.Header.Set("Authorization", "Bearer "+token)
 		req.Header.Set("Content-Type", "application/json")
@@ -243,7 +248,8 @@ func (s *scene) criterionOperatorStaysInItsProject() {
 		})
 	}
 	for _, account := range operators {
-		cmd := exec.Command(s.berth, "token", "--service-account", account.ProjectID()+"/"+account.Name, "--key", filepath.Join(s.dir, "operator"), "--audience", "demo")
+		cmd := exec.Command(s.berth, "token", "--service-account", account.ProjectID()+"/"+account.Name, "--key",
+			filepath.Join(s.dir, "operator"), "--audience", "demo")
 		token, err := cmd.Output()
 		require.NoError(s, err)
 		own := account.ProjectID() == labtest.Train.ProjectID()
@@ -269,12 +275,17 @@ func (s *scene) criterionOperatorStaysInItsProject() {
 func (s *scene) criterionOverlaysRestrict() {
 	const project, operated = "tenants/physics/projects/lattice/", "  operator_service_account: operator\n"
 	files := map[string]string{
-		project + "instances/far.yaml":                    strings.Replace(labtest.InstanceYAML("far", 1), "spec:\n", "spec:\n  regions: [moon]\n", 1) + operated,
-		project + "instances/large.yaml":                  strings.Replace(labtest.InstanceYAML("large", 1), "gpu-a100-2", "gpu-a100-4", 1) + operated,
-		"tenants/physics/artifact-sources/elsewhere.yaml": "apiVersion: berth/v1\nkind: ArtifactSource\nmetadata: {name: elsewhere}\nspec: {type: oci, host: registry.elsewhere.example}\n",
-		project + "artifacts/solver.yaml": "apiVersion: berth/v1\nkind: Artifact\nmetadata: {name: solver}\nspec:\n  app: slurm\n  source: elsewhere\n  reference: lab/solver\n" +
+		project + "instances/far.yaml": strings.Replace(labtest.InstanceYAML("far", 1), "spec:\n",
+			"spec:\n  regions: [moon]\n", 1) + operated,
+		project + "instances/large.yaml": strings.Replace(labtest.InstanceYAML("large", 1), "gpu-a100-2", "gpu-a100-4",
+			1) + operated,
+		"tenants/physics/artifact-sources/elsewhere.yaml": "apiVersion: berth/v1\nkind: ArtifactSource\nmetadata: {name: " +
+			"elsewhere}\nspec: {type: oci, host: registry.elsewhere.example}\n",
+		project + "artifacts/solver.yaml": "apiVersion: berth/v1\nkind: Artifact\nmetadata: {name: solver}\nspec:\n  app: slurm\n  " +
+			"source: elsewhere\n  reference: lab/solver\n" +
 			"  media_type: application/vnd.oci.image.manifest.v1+json\n",
-		project + "entitlements/slurm.yaml": strings.Replace(s.base[project+"entitlements/slurm.yaml"], "spec:\n", "spec:\n  policy_overrides: {allowed_skus: [cpu-small, gpu-a100-2], allowed_regions: [lab, moon]}\n", 1),
+		project + "entitlements/slurm.yaml": strings.Replace(s.base[project+"entitlements/slurm.yaml"], "spec:\n",
+			"spec:\n  policy_overrides: {allowed_skus: [cpu-small, gpu-a100-2], allowed_regions: [lab, moon]}\n", 1),
 	}
 	pull, err := s.propose("overlays", "more than policy allows", labtest.TenantOwner, gittest.Commit{Files: files})
 	require.NoError(s, err)

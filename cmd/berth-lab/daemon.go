@@ -62,7 +62,8 @@ func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
 		},
 		"authority": map[string]any{"administrators": []string{labtest.Administrator}},
 		"listen":    listen,
-		"api":       map[string]any{"tokens": []any{map[string]any{"login": labtest.ProjectAdmin, "token": map[string]string{"file": s.userTokenFile()}}}},
+		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.ProjectAdmin,
+			"token": map[string]string{"file": s.userTokenFile()}}}},
 	}
 	switch {
 	case s.memory && c.more["ssh"] != nil: // both would run the same backend

@@ -207,7 +207,8 @@ func (d *demo) setUp(ctx context.Context) {
 // neighbour creates an instance of another tenant, which runs during the demo.
 func (d *demo) neighbour(ctx context.Context) {
 	d.title("Another tenant's instance, assembly, on the same controller")
-	n := must(d.propose("add-assembly", "assembly: one worker", labtest.AssemblyOwner, gittest.Commit{Files: map[string]string{labtest.AssemblyFile: labtest.AssemblyYAML()}}))
+	n := must(d.propose("add-assembly", "assembly: one worker", labtest.AssemblyOwner,
+		gittest.Commit{Files: map[string]string{labtest.AssemblyFile: labtest.AssemblyYAML()}}))
 	must(d.merge(ctx, n, labtest.AssemblyOwner))
 	s := must(d.untilPhase(ctx, labtest.Assembly, plan.PhaseRunning))
 	d.members(s)
@@ -215,10 +216,12 @@ func (d *demo) neighbour(ctx context.Context) {
 
 func (d *demo) mistakes(ctx context.Context) {
 	d.title("A pull request with two mistakes")
-	wrong := strings.NewReplacer("display_name:", "dislpay_name:", "count: 2 # workers", "count: two").Replace(labtest.InstanceYAML("train", 2))
+	wrong := strings.NewReplacer("display_name:", "dislpay_name:", "count: 2 # workers",
+		"count: two").Replace(labtest.InstanceYAML("train", 2))
 	d.show(wrong)
 	start := time.Now()
-	d.pull = must(d.propose("add-train", "Add the instance train", labtest.ProjectAdmin, gittest.Commit{Files: map[string]string{labtest.TrainFile: wrong}}))
+	d.pull = must(d.propose("add-train", "Add the instance train", labtest.ProjectAdmin,
+		gittest.Commit{Files: map[string]string{labtest.TrainFile: wrong}}))
 	check := must(d.untilCheck(ctx, "add-train", "failure"))
 	d.say("the check %s: %s — %s", check.name, check.conclusion, check.title)
 	d.show(strings.Join(check.annotations, "\n"))
@@ -281,7 +284,8 @@ func (d *demo) remove(ctx context.Context) {
 		ensure(err)
 	}
 	before := must(d.fingerprint(ctx, labtest.Assembly))
-	n := must(d.propose("drop-train", "Remove the instance train", labtest.ProjectAdmin, gittest.Commit{Remove: []string{labtest.TrainFile}}))
+	n := must(d.propose("drop-train", "Remove the instance train", labtest.ProjectAdmin,
+		gittest.Commit{Remove: []string{labtest.TrainFile}}))
 	body := must(d.untilComment(ctx, n, "Deletes `"))
 	d.show(firstLines(body, 12))
 	start := time.Now()
@@ -317,10 +321,12 @@ func (d *demo) measure(ctx context.Context) {
 
 func (d *demo) tearDown(ctx context.Context) {
 	d.title("Delete everything")
-	shared := must(d.propose("drop-commons", "The shared cluster is no longer needed", labtest.Administrator, gittest.Commit{Remove: []string{commonsFile, latticeFile, genomesFile}}))
+	shared := must(d.propose("drop-commons", "The shared cluster is no longer needed", labtest.Administrator,
+		gittest.Commit{Remove: []string{commonsFile, latticeFile, genomesFile}}))
 	must(d.merge(ctx, shared, labtest.Administrator))
 	ensure(d.untilGone(ctx, labtest.Commons))
-	n := must(d.propose("drop-assembly", "assembly: no longer needed", labtest.AssemblyOwner, gittest.Commit{Remove: []string{labtest.AssemblyFile}}))
+	n := must(d.propose("drop-assembly", "assembly: no longer needed", labtest.AssemblyOwner,
+		gittest.Commit{Remove: []string{labtest.AssemblyFile}}))
 	must(d.merge(ctx, n, labtest.AssemblyOwner))
 	ensure(d.untilGone(ctx, labtest.Assembly))
 	violations := d.forge.Violations()

@@ -40,7 +40,8 @@ func (d *demo) mergeWithoutPermission(ctx context.Context) {
 	check := must(d.untilCheck(ctx, "less-train", "failure"))
 	d.showCheck(check)
 	d.show(firstLines(check.summary, 5))
-	verify(containsAll(check.summary, []string{labtest.TrainFile, "apps.instance.update", labtest.ProjectMember, labtest.ProjectAdmin}), "the check does not say that %s lacks apps.instance.update and %s has it", labtest.ProjectMember, labtest.ProjectAdmin)
+	verify(containsAll(check.summary, []string{labtest.TrainFile, "apps.instance.update", labtest.ProjectMember, labtest.ProjectAdmin}),
+		"the check does not say that %s lacks apps.instance.update and %s has it", labtest.ProjectMember, labtest.ProjectAdmin)
 	before := must(d.fingerprint(ctx, labtest.Train))
 	commit := must(d.merge(ctx, n, labtest.ProjectMember))
 	rev := must(d.decided(ctx, commit))
@@ -87,8 +88,10 @@ func (d *demo) readAuditLog(ctx context.Context) {
 	looks := []look{
 		{[]string{"audit", "verify"}, []string{"whole: "}},
 		{[]string{"audit", "list", "--actor", labtest.ProjectMember}, []string{"denied", "apps.instance.update"}},
-		{[]string{"audit", "list", "--actor", labtest.ProjectAdmin}, []string{"apps.instance.create", "apps.instance.update", "apps.instance.delete"}},
-		{[]string{"trace", d.deployment}, []string{"add-train", labtest.ProjectAdmin, "apps.instance.create", "runtime.create", "apps.instance.running"}},
+		{[]string{"audit", "list", "--actor", labtest.ProjectAdmin},
+			[]string{"apps.instance.create", "apps.instance.update", "apps.instance.delete"}},
+		{[]string{"trace", d.deployment},
+			[]string{"add-train", labtest.ProjectAdmin, "apps.instance.create", "runtime.create", "apps.instance.running"}},
 	}
 	if !d.memory { // which runs no jobs
 		looks = append(looks, look{[]string{"usage"}, []string{labtest.Train.String(), "GPU HOURS"}})

@@ -89,9 +89,11 @@ func (d *demo) share(ctx context.Context) {
 		return must(d.propose(branch, title, login, gittest.Commit{Files: some}))
 	}
 	// So far, the app and policy know clusters of one project only.
-	files[appFile] = d.files[appFile] + "  supports:\n    operating_modes: [tenant_dedicated, platform_managed]\n    control_plane_scopes: [project, platform]\n"
+	files[appFile] = d.files[appFile] +
+		"  supports:\n    operating_modes: [tenant_dedicated, platform_managed]\n    control_plane_scopes: [project, platform]\n"
 	files[policyFile] = strings.Replace(d.files[policyFile], "[tenant_dedicated]", "[tenant_dedicated, platform_managed]", 1)
-	n := propose("add-commons", "A shared cluster for lattice and genomes", labtest.Administrator, appFile, policyFile, commonsFile, latticeFile, genomesFile)
+	n := propose("add-commons", "A shared cluster for lattice and genomes", labtest.Administrator, appFile, policyFile, commonsFile,
+		latticeFile, genomesFile)
 	body := must(d.untilComment(ctx, n, "Creates shared runtime `"))
 	d.show(firstLines(body, 14))
 	must(d.merge(ctx, n, labtest.Administrator))
@@ -112,7 +114,8 @@ func (d *demo) share(ctx context.Context) {
 	ensure(d.until(ctx, "both projects are attached", 30*time.Second, func() (bool, error) {
 		var err error
 		s, err = d.status(ctx, labtest.Commons)
-		return err == nil && len(s.Attachments) == 2 && !slices.ContainsFunc(s.Attachments, func(a plan.AttachmentStatus) bool { return a.Phase != plan.AttachmentAttached }), err
+		return err == nil && len(s.Attachments) == 2 &&
+			!slices.ContainsFunc(s.Attachments, func(a plan.AttachmentStatus) bool { return a.Phase != plan.AttachmentAttached }), err
 	}))
 	d.say("→ attached %.1f s after the second project's pull request was opened", time.Since(start).Seconds())
 	d.attachments(s)
@@ -130,7 +133,8 @@ func (d *demo) explainRefusal(ctx context.Context) {
 	genomes := must(d.submitAs(ctx, labtest.Commons, labtest.AssemblyUser, script, "/dev/null", 1))
 	running := must(d.untilJob(ctx, labtest.Commons, lattice, slurmtest.Running))
 	must(d.untilJob(ctx, labtest.Commons, genomes, slurmtest.Running))
-	d.say("jobs %s of %s and %s of %s run side by side on %s", lattice, labtest.JobUser, genomes, labtest.AssemblyUser, strings.Join(running.Nodes, ","))
+	d.say("jobs %s of %s and %s of %s run side by side on %s", lattice, labtest.JobUser, genomes, labtest.AssemblyUser,
+		strings.Join(running.Nodes, ","))
 	_, err := d.submitAs(ctx, labtest.Commons, labtest.JobUser, script, "/dev/null", 2)
 	verify(err != nil && strings.Contains(err.Error(), overLimit), "a job with 2 GPUs is not refused by %s: %v", overLimit, err)
 	d.say("a job of %s with 2 GPUs is refused:", labtest.JobUser)
@@ -146,7 +150,8 @@ func (d *demo) explainRefusal(ctx context.Context) {
 	line := must(lineOf(commonsFiles(1)[latticeFile], "max_gpus_per_job:"))
 	verify(strings.Contains(string(out), fmt.Sprintf("%s:%d", latticeFile, line)), "berth explain does not say %s:%d", latticeFile, line)
 
-	n := must(d.propose("wider-lattice", "lattice: two GPUs for a job", labtest.Administrator, gittest.Commit{Files: map[string]string{latticeFile: commonsFiles(2)[latticeFile]}}))
+	n := must(d.propose("wider-lattice", "lattice: two GPUs for a job", labtest.Administrator,
+		gittest.Commit{Files: map[string]string{latticeFile: commonsFiles(2)[latticeFile]}}))
 	must(d.untilComment(ctx, n, "Changes shared runtime `"))
 	start := time.Now()
 	must(d.merge(ctx, n, labtest.Administrator))

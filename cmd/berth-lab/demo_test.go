@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 func TestDemoInMemory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "demo", "--memory", "--dir", dir, "--berth", filepath.Join(programs, "berth"), "--patience", await.Limit.String())
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "demo", "--memory", "--dir", dir, "--berth", filepath.Join(programs, "berth"),
+		"--patience", await.Limit.String())
 	cmd.Env = append(os.Environ(), "BERTH_TEST_LAB=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -60,7 +61,8 @@ func TestDemoInMemory(t *testing.T) {
 	} {
 		require.Contains(t, string(out), said)
 	}
-	for _, said := range []string{`"msg":"document held"`, `"msg":"phase changed"`, `"msg":"plan application started"`, `"msg":"action ended"`} {
+	for _, said := range []string{`"msg":"document held"`, `"msg":"phase changed"`, `"msg":"plan application started"`,
+		`"msg":"action ended"`} {
 		require.Positive(t, linesFoundByIDs(t, filepath.Join(dir, "berth.log"), said), said)
 	}
 }
@@ -85,7 +87,8 @@ func linesFoundByIDs(t *testing.T, file, text string) (n int) {
 			continue
 		}
 		ids := []string{"correlation_id", "org_id", "project_id", "app_slug", "app_instance_id"}
-		if unit, _ := said["unit"].(string); strings.HasPrefix(unit, "SharedRuntime ") { // of a tenant or of the platform, and of no project
+		// of a tenant or of the platform, and of no project
+		if unit, _ := said["unit"].(string); strings.HasPrefix(unit, "SharedRuntime ") {
 			ids = []string{"correlation_id", "app_slug", "shared_runtime_id"}
 		}
 		for _, id := range ids {

@@ -115,7 +115,8 @@ func (s *stage) fingerprint(ctx context.Context, key schema.Key) (string, error)
 		if m.ControlPlane {
 			files = "/run/*" + cluster + "*/*.pid"
 		}
-		text, err := s.lab.Run(ctx, m.Node, "bash", "-c", "for f in "+files+"; do if test -e $f; then p=$(cat $f); echo $f $p $(cut -d' ' -f22 /proc/$p/stat); fi; done")
+		text, err := s.lab.Run(ctx, m.Node, "bash", "-c",
+			"for f in "+files+"; do if test -e $f; then p=$(cat $f); echo $f $p $(cut -d' ' -f22 /proc/$p/stat); fi; done")
 		if err != nil {
 			return "", err
 		}
@@ -139,7 +140,8 @@ func (s *stage) remains(ctx context.Context, key schema.Key, cluster string) ([]
 	var out []string
 	for _, n := range s.nodes {
 		text, err := s.lab.Run(ctx, n.Name, "bash", "-c",
-			"find /etc /var /run /home \\( -path /var/cache/berth-lab -o -path "+profile.JobsDir+" \\) -prune -o -path '*"+pattern+"*' -print 2>/dev/null; grep -las '"+pattern+"' /proc/[0-9]*/cmdline || true")
+			"find /etc /var /run /home \\( -path /var/cache/berth-lab -o -path "+profile.JobsDir+" \\) -prune -o -path '*"+pattern+
+				"*' -print 2>/dev/null; grep -las '"+pattern+"' /proc/[0-9]*/cmdline || true")
 		if err != nil {
 			return nil, err
 		}

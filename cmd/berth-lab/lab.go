@@ -64,8 +64,9 @@ func newUpCmd() *cobra.Command {
 				return err
 			}
 			l, err := lab.Up(cmd.Context(), lab.Config{
-				Dir: dir, Helper: helper, Nodes: nodes, Image: image, Images: images, Packages: slurmtest.Packages(), Machines: machines > 0,
-				Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
+				Dir: dir, Helper: helper, Nodes: nodes, Image: image, Images: images, Packages: slurmtest.Packages(),
+				Machines: machines > 0,
+				Log:      slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
 			})
 			if err != nil {
 				return err
@@ -76,10 +77,13 @@ func newUpCmd() *cobra.Command {
 	}
 	dirFlag(cmd, &dir)
 	cmd.Flags().StringVar(&helper, "helper", "", "berth-host binary (default: beside berth-lab)")
-	cmd.Flags().StringVar(&image, "image", "", fmt.Sprintf("Debian suite of the hosts: %s (default: this machine's own system; of machines: %s)", strings.Join(lab.Suites(), ", "), lab.Suites()[0]))
+	cmd.Flags().StringVar(&image, "image", "",
+		fmt.Sprintf("Debian suite of the hosts: %s (default: this machine's own system; of machines: %s)", strings.Join(lab.Suites(), ", "),
+			lab.Suites()[0]))
 	imagesFlag(cmd, &images)
 	cmd.Flags().StringSliceVar(&only, "node", nil, "start only these nodes")
-	cmd.Flags().IntVar(&machines, "machines", 0, "start this number of nodes, those without GPUs first, as emulated machines with systemd; a boot takes minutes")
+	cmd.Flags().IntVar(&machines, "machines", 0,
+		"start this number of nodes, those without GPUs first, as emulated machines with systemd; a boot takes minutes")
 	return cmd
 }
 
@@ -113,7 +117,8 @@ func newImageCmd() *cobra.Command {
 }
 
 func imagesFlag(cmd *cobra.Command, images *string) {
-	cmd.Flags().StringVar(images, "images", lab.DefaultImages, "directory in which images are kept; "+lab.MirrorVariable+" names their mirror")
+	cmd.Flags().StringVar(images, "images", lab.DefaultImages,
+		"directory in which images are kept; "+lab.MirrorVariable+" names their mirror")
 }
 
 func newDownCmd() *cobra.Command {

@@ -59,7 +59,9 @@ func TestPilotOnRealSlurm(t *testing.T) {
 			types = types[:len(types)-1]
 		}
 	}
-	require.Equal(t, []string{"apps.entitlement.updated", "apps.instance.requested", "apps.instance.running", "apps.instance.failed", "apps.instance.running", "apps.instance.failed", "apps.instance.running", "apps.instance.deleting", "apps.instance.deleted"}, slices.Compact(types))
+	require.Equal(t, []string{"apps.entitlement.updated", "apps.instance.requested", "apps.instance.running", "apps.instance.failed",
+		"apps.instance.running", "apps.instance.failed", "apps.instance.running", "apps.instance.deleting", "apps.instance.deleted"},
+		slices.Compact(types))
 	require.Empty(t, p.forge.Violations())
 	linesFoundByIDs(t, filepath.Join(p.dir, "berth.log"), "")
 }
@@ -75,10 +77,12 @@ func newPilot(t *testing.T) *pilot {
 	s := newScene(t, hosttest.Image())
 	delete(s.config.more, "authority") // as the demo has it: everybody needs the right
 	// An unanswered command of Slurm's tools ends sooner: the provoked faults wait for several.
-	s.config.more["ssh"] = map[string]string{"user": s.lab.User(), "key": s.lab.KeyFile(), "known_hosts": s.lab.KnownHosts(), "command_timeout": "3s"}
+	s.config.more["ssh"] = map[string]string{"user": s.lab.User(), "key": s.lab.KeyFile(), "known_hosts": s.lab.KnownHosts(),
+		"command_timeout": "3s"}
 	p := &pilot{s, maps.Clone(s.files)}
 	p.text[labtest.TrainFile] = operatedTrain()
-	p.text[pilotApp] += "  runbook: https://wiki.example.org/slurm\n  requires: {permissions: [apps.instance.read, scheduler.instance.read, scheduler.queue.read, scheduler.node.read, scheduler.node.operate]}\n"
+	p.text[pilotApp] += "  runbook: https://wiki.example.org/slurm\n  requires: {permissions: [apps.instance.read, " +
+		"scheduler.instance.read, scheduler.queue.read, scheduler.node.read, scheduler.node.operate]}\n"
 
 	prepared := maps.Clone(s.files)
 	s.addOperators(prepared)
@@ -152,7 +156,8 @@ func (p *pilot) entitle() {
 
 func (p *pilot) create() {
 	p.text[labtest.TrainFile] = labtest.InstanceYAML(labtest.Train.Name, 1)
-	p.refused("create without an operator", labtest.ProjectAdmin, "the app slurm (platform/catalog/slurm/app.yaml:5) is not ready for projects: 2: ", labtest.TrainFile)
+	p.refused("create without an operator", labtest.ProjectAdmin,
+		"the app slurm (platform/catalog/slurm/app.yaml:5) is not ready for projects: 2: ", labtest.TrainFile)
 	p.text[labtest.TrainFile] = operatedTrain()
 	p.merged("create the instance", labtest.ProjectAdmin, labtest.TrainFile)
 	st := p.ready(labtest.Train)
@@ -226,7 +231,8 @@ func (p *pilot) upgradeAndBack() {
 	p.Helper()
 	ctx := p.Context()
 	const tuned = "platform/catalog/slurm/tuned.yaml"
-	series := strings.NewReplacer("name: 22-05", "name: tuned", "max_time_minutes: 1440", "max_time_minutes: 2880", "version: 22.05.8", `version: "22.05"`).Replace(p.text[catalogFile])
+	series := strings.NewReplacer("name: 22-05", "name: tuned", "max_time_minutes: 1440", "max_time_minutes: 2880", "version: 22.05.8",
+		`version: "22.05"`).Replace(p.text[catalogFile])
 	require.NotEqual(p, p.text[catalogFile], series)
 	p.text[tuned] = series
 	p.merged("publish a version with other defaults", labtest.Administrator, tuned)

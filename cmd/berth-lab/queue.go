@@ -105,7 +105,8 @@ done
 func (d *demo) operate(ctx context.Context) {
 	d.title("A pull request that drains a worker, and berth node resume")
 	const file = "tenants/physics/projects/lattice/operations/rest.yaml"
-	n := must(d.propose("drain-worker", "train: drain worker-2", labtest.ProjectAdmin, gittest.Commit{Files: map[string]string{file: `apiVersion: berth/v1
+	n := must(d.propose("drain-worker", "train: drain worker-2", labtest.ProjectAdmin,
+		gittest.Commit{Files: map[string]string{file: `apiVersion: berth/v1
 kind: MemberOperation
 metadata:
   name: rest
@@ -121,12 +122,14 @@ spec:
 	merged := time.Now()
 	ensure(d.until(ctx, "worker-2 is drained", 20*time.Second, func() (bool, error) {
 		st, err := d.status(ctx, labtest.Train)
-		return err == nil && slices.ContainsFunc(st.Operations, func(o plan.Operation) bool { return o.Name == "rest" && o.Phase == plan.OperationDone }), err
+		return err == nil && slices.ContainsFunc(st.Operations,
+			func(o plan.Operation) bool { return o.Name == "rest" && o.Phase == plan.OperationDone }), err
 	}))
 	d.say("merged after %.1f s", merged.Sub(start).Seconds())
 	d.measured("operation from merge to done", time.Since(merged), 3)
 	d.show(must(d.command(ctx, "", "node", "list", instanceArgument(labtest.Train), "--live")))
-	d.show(must(d.command(ctx, "", "node", "resume", instanceArgument(labtest.Train), "worker-2", "--reason", "the fan was replaced", "--wait", "20s")))
+	d.show(must(d.command(ctx, "", "node", "resume", instanceArgument(labtest.Train), "worker-2", "--reason", "the fan was replaced",
+		"--wait", "20s")))
 	nodes := must(d.command(ctx, "", "node", "list", instanceArgument(labtest.Train), "--live"))
 	verify(!strings.Contains(strings.ToUpper(nodes), "DRAIN"), "worker-2 still drains:\n%s", nodes)
 	done := must(d.propose("drain-done", "train: worker-2 was drained", labtest.ProjectAdmin, gittest.Commit{Remove: []string{file}}))

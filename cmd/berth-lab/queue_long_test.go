@@ -33,9 +33,11 @@ type queueCalls struct {
 func (q *queueCalls) do(ctx context.Context, method, key string, body, into any) (status int) {
 	data, err := json.Marshal(body)
 	require.NoError(q, err)
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+*q.listen.Load()+"/api/v1/projects/"+labtest.Train.ProjectID()+"/app-instances/train/queue/jobs", bytes.NewReader(data))
+	r, err := http.NewRequestWithContext(ctx, method,
+		"http://"+*q.listen.Load()+"/api/v1/projects/"+labtest.Train.ProjectID()+"/app-instances/train/queue/jobs", bytes.NewReader(data))
 	require.NoError(q, err)
-	for name, value := range map[string]string{"Authorization": "Bearer " + userToken, "Content-Type": "application/json", "Idempotency-Key": key} {
+	for name, value := range map[string]string{"Authorization": "Bearer " + userToken, "Content-Type": "application/json",
+		"Idempotency-Key": key} {
 		r.Header.Set(name, value)
 	}
 	res, err := http.DefaultClient.Do(r)

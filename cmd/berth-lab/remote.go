@@ -210,7 +210,8 @@ func (r *remote) unit(ctx context.Context, key schema.Key) (*plan.Unit, runtimes
 	if st == nil || st.Observed == nil || st.Observed.Unit == nil {
 		return nil, runtimes.Stamp{}, fmt.Errorf("%s is not there", key)
 	}
-	return st.Observed.Unit, runtimes.Stamp{Epoch: tree.Revision.Epoch, Leader: tree.Revision.Leader, Commit: st.Revision, CorrelationID: st.CorrelationID}, nil
+	return st.Observed.Unit, runtimes.Stamp{Epoch: tree.Revision.Epoch, Leader: tree.Revision.Leader, Commit: st.Revision,
+		CorrelationID: st.CorrelationID}, nil
 }
 
 // decided waits until a commit of main is decided.

@@ -89,7 +89,8 @@ type apiError struct {
 
 // requestJob submits a job as a program does, once, and returns the error of the API.
 func (s *stage) requestJob(ctx context.Context) (refused apiError, err error) {
-	url := "http://" + s.daemon.listen + "/api/v1/projects/" + labtest.Train.ProjectID() + "/app-instances/" + labtest.Train.Name + "/queue/jobs"
+	url := "http://" + s.daemon.listen + "/api/v1/projects/" + labtest.Train.ProjectID() + "/app-instances/" + labtest.Train.Name +
+		"/queue/jobs"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(`{"script":"#!/bin/sh\ntrue\n"}`))
 	if err != nil {
 		return refused, err
@@ -122,7 +123,8 @@ func (s *scene) failed() plan.Status {
 	events := len(s.told())
 	var st plan.Status
 	s.eventually("train has failed", func() string {
-		if st = s.statusOf(labtest.Train); st.Phase != plan.PhaseFailed || len(s.told()) == events && !strings.Contains(strings.Join(s.toldOf(labtest.Train, 0), " "), "failed") {
+		if st = s.statusOf(labtest.Train); st.Phase != plan.PhaseFailed || len(s.told()) == events &&
+			!strings.Contains(strings.Join(s.toldOf(labtest.Train, 0), " "), "failed") {
 			return show(st)
 		}
 		return ""

@@ -58,7 +58,8 @@ func (s *scene) measure(d *served, name string, labels ...string) float64 {
 	sum := 0.0
 	for line := range strings.Lines(string(text)) {
 		rest, ok := strings.CutPrefix(line, name)
-		if !ok || (rest[0] != '{' && rest[0] != ' ') || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
+		if !ok || (rest[0] != '{' && rest[0] != ' ') ||
+			slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
 			continue
 		}
 		fields := strings.Fields(rest)
@@ -72,7 +73,8 @@ func (s *scene) measure(d *served, name string, labels ...string) float64 {
 // sync runs `berth sync --once` beside or instead of a daemon.
 func (s *scene) sync() (code int, output string) {
 	s.Helper()
-	config, _, err := s.configure(daemonConfig{name: "sync", url: s.git.URL, more: map[string]any{"interval": "1s", "authority": s.config.more["authority"]}})
+	config, _, err := s.configure(daemonConfig{name: "sync", url: s.git.URL,
+		more: map[string]any{"interval": "1s", "authority": s.config.more["authority"]}})
 	require.NoError(s, err)
 	cmd := exec.CommandContext(s.Context(), s.berth, "sync", "-c", config, "--once", "--timeout", await.Limit.String())
 	out, err := cmd.CombinedOutput()

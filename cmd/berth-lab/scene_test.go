@@ -48,7 +48,8 @@ func newScene(t *testing.T, image string) *scene {
 	t.Helper()
 	hosttest.NeedLab(t)
 	need.Programs(t, slurmtest.Programs()...)
-	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), helper: filepath.Join(programs, "berth-host"), image: image, patience: await.Limit})
+	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"),
+		helper: filepath.Join(programs, "berth-host"), image: image, patience: await.Limit})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := st.close(); err != nil {

@@ -148,7 +148,8 @@ spec:
 }
 
 func attachmentYAML(name, project, terms string) string {
-	return "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: " + name + ", uid: at-" + name + "}\nspec:\n  project_id: " + project + "\n" + terms
+	return "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: " + name + ", uid: at-" + name + "}\nspec:\n  project_id: " + project +
+		"\n" + terms
 }
 
 // viewYAML returns the Instance with which a project accepts the terms of a shared runtime.

@@ -122,11 +122,14 @@ func (s *sharing) shareRuntimes() {
 	all := runtimeFiles()
 	foreign := "/etc/slurm/" + cluster.Name(commons)
 	s.on("dev-lab-1", "mkdir -p "+foreign+" && echo mine >"+foreign+"/slurm.conf")
-	s.mergeAs(labtest.TenantOwner, "declare the department", gittest.Commit{Files: filesOf(all, departmentFile, latticeTerms, colliderTerms)})
-	s.mergeAs(labtest.Administrator, "declare the commons", gittest.Commit{Files: filesOf(all, campusRuntimeFile, genomesTerms, guestTerms)})
+	s.mergeAs(labtest.TenantOwner, "declare the department",
+		gittest.Commit{Files: filesOf(all, departmentFile, latticeTerms, colliderTerms)})
+	s.mergeAs(labtest.Administrator, "declare the commons",
+		gittest.Commit{Files: filesOf(all, campusRuntimeFile, genomesTerms, guestTerms)})
 	s.attached(department, "physics.collider requested NotAccepted", "physics.lattice requested NotAccepted")
 
-	s.mergeAs(labtest.AssemblyOwner, "genomes accepts", gittest.Commit{Files: map[string]string{pathOf(s, genomesShare): viewYAML(genomesShare, commons, "")}})
+	s.mergeAs(labtest.AssemblyOwner, "genomes accepts",
+		gittest.Commit{Files: map[string]string{pathOf(s, genomesShare): viewYAML(genomesShare, commons, "")}})
 	s.eventually("the attachment of genomes failed", func() string {
 		if st := s.statusOf(commons); st.Phase != plan.PhaseFailed || !slices.Contains(attachmentsOf(st), "biology.genomes failed Failed") {
 			return show(st)
@@ -205,7 +208,8 @@ func (s *sharing) onController(key schema.Key, script string) string {
 
 func (s *sharing) factsOf(j sharedJob) string {
 	s.Helper()
-	return s.onController(j.runtime, "scontrol -o show job "+j.id+" | grep -oE '(JobState|Account|Restarts|StartTime|NodeList)=\\S*' | sort | tr '\\n' ' '")
+	return s.onController(j.runtime,
+		"scontrol -o show job "+j.id+" | grep -oE '(JobState|Account|Restarts|StartTime|NodeList)=\\S*' | sort | tr '\\n' ' '")
 }
 
 // untouched verifies that all jobs that run do so as they did, without a restart.
@@ -272,7 +276,8 @@ func (s *sharing) refuseOverLimit() {
 	} {
 		limit := s.refused(department, anna, strings.Fields(option)...)
 		for name, args := range map[string][]string{"consumer": {"physics.lattice/share"}, "owner": {"physics/department"}} {
-			out, err := exec.CommandContext(s.Context(), s.berth, append([]string{"explain", "--repo", s.git.Dir, "--rev", "main"}, append(args, limit)...)...).CombinedOutput()
+			out, err := exec.CommandContext(s.Context(), s.berth,
+				append([]string{"explain", "--repo", s.git.Dir, "--rev", "main"}, append(args, limit)...)...).CombinedOutput()
 			require.NoError(s, err, "%s: %s", name, out)
 			for _, file := range c.files {
 				text, err := s.git.Read("main", file)
@@ -364,12 +369,14 @@ func (s *sharing) detachProjects() {
 	s.cancelled(queued)
 	s.eventually("commons waits for the job of genomes", func() string {
 		st := s.statusOf(commons)
-		if !strings.Contains(condition(st, "Ready").Message, "account biology.genomes still has running jobs, and Berth waits for their end") {
+		if !strings.Contains(condition(st, "Ready").Message,
+			"account biology.genomes still has running jobs, and Berth waits for their end") {
 			return show(st)
 		}
 		return ""
 	})
-	require.Equal(s, []string{"biology.genomes attached Detaching", "physics.collider attached Attached"}, attachmentsOf(s.statusOf(commons)))
+	require.Equal(s, []string{"biology.genomes attached Detaching", "physics.collider attached Attached"},
+		attachmentsOf(s.statusOf(commons)))
 	require.Equal(s, "AssocGrpSubmitJobsLimit", s.refused(commons, dora))
 	require.Equal(s, s.running["genomes"].facts, s.factsOf(s.running["genomes"]))
 	s.cancel("genomes")
@@ -401,7 +408,9 @@ func (s *sharing) killedAfter(line string, since int64) {
 // noTraceOf verifies that a cluster has nothing of a detached project and its user.
 func (s *sharing) noTraceOf(runtime schema.Key, project, user string) {
 	s.Helper()
-	accounting := s.onController(runtime, "sacctmgr -n -P list assoc format=account,user; sacctmgr -n -P list account format=account; sacctmgr -n -P list qos format=name; sacctmgr -n -P list user format=user; scontrol show partition; cat $SLURM_CONF")
+	accounting := s.onController(runtime,
+		"sacctmgr -n -P list assoc format=account,user; sacctmgr -n -P list account format=account; sacctmgr -n -P list qos format=name; "+
+			"sacctmgr -n -P list user format=user; scontrol show partition; cat $SLURM_CONF")
 	require.Contains(s, accounting, "physics.collider") // which stays
 	require.NotContains(s, accounting, project)
 	require.NotContains(s, accounting, user)
@@ -478,7 +487,8 @@ func (s *sharing) checkEvents() {
 // TestLongSharedRuntimeSurvivesKills kills the daemon at each step of attach, terms and detach: as the
 // control host begins each request that changes something there, and after what the daemon logs.
 func TestLongSharedRuntimeSurvivesKills(t *testing.T) {
-	parts := explore.Draw(t, 1, []string{"attach and terms at each request", "detach at each odd request", "detach at each even request", "after each log line"})
+	parts := explore.Draw(t, 1, []string{"attach and terms at each request", "detach at each odd request", "detach at each even request",
+		"after each log line"})
 	play := func(name string, f func(*killed)) {
 		if !slices.Contains(parts, name) {
 			return

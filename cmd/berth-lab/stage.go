@@ -43,7 +43,8 @@ type stage struct {
 }
 
 func newStage(o demoOptions) (*stage, error) {
-	s := &stage{dir: o.dir, helper: o.helper, image: o.image, berth: o.berth, memory: o.memory, remote: remote{mergeMethod: githubtest.Merge, patience: o.patience}, files: labtest.Files()}
+	s := &stage{dir: o.dir, helper: o.helper, image: o.image, berth: o.berth, memory: o.memory,
+		remote: remote{mergeMethod: githubtest.Merge, patience: o.patience}, files: labtest.Files()}
 	var err error
 	s.nodes, err = nodesOf(s.files)
 	return s, err
@@ -103,7 +104,8 @@ func (s *stage) labUp(ctx context.Context) (err error) {
 		return err
 	}
 	l := slog.New(slog.NewTextHandler(log, nil))
-	if s.lab, err = lab.Up(ctx, lab.Config{Dir: filepath.Join(s.dir, "lab"), Helper: s.helper, Nodes: s.nodes, Image: s.image, Packages: slurmtest.Packages(), Auto: true, Log: l}); err != nil {
+	if s.lab, err = lab.Up(ctx, lab.Config{Dir: filepath.Join(s.dir, "lab"), Helper: s.helper, Nodes: s.nodes, Image: s.image,
+		Packages: slurmtest.Packages(), Auto: true, Log: l}); err != nil {
 		return err
 	}
 	// The lab chose free addresses; write them into the estate.
@@ -112,7 +114,8 @@ func (s *stage) labUp(ctx context.Context) (err error) {
 		path := "platform/nodes/" + n.Name + ".yaml"
 		s.files[path] = strings.Replace(s.files[path], "address: "+n.Address, "address: "+now.Address, 1)
 	}
-	if s.hosts, err = host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts(), Log: l}); err != nil {
+	if s.hosts, err = host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts(),
+		Log: l}); err != nil {
 		return err
 	}
 	s.jobs = slurmtest.Jobs{Hosts: s.hosts}

@@ -44,7 +44,8 @@ func BenchmarkValidate(b *testing.B) {
 	require.NoError(b, err)
 	for kind, names := range kinds {
 		slices.Sort(names)
-		programs["cue"] = append(programs["cue"], slices.Concat([]string{strings.TrimSpace(string(cue)), "vet", "-c", "-d", "#" + kind}, definitions, names))
+		programs["cue"] = append(programs["cue"],
+			slices.Concat([]string{strings.TrimSpace(string(cue)), "vet", "-c", "-d", "#" + kind}, definitions, names))
 	}
 	spent := map[string][]time.Duration{}
 	for b.Loop() {

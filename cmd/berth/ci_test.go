@@ -163,7 +163,8 @@ func TestGitLabJob(t *testing.T) {
 	git("update-ref", "refs/remotes/origin/main", "main")
 	for branch, code := range map[string]int{"good": 0, "bad": 1} {
 		git("checkout", "-q", branch)
-		out := ciRun(t, dir, []string{"CI_MERGE_REQUEST_TARGET_BRANCH_NAME=main", "CI_COMMIT_SHA=" + git("rev-parse", branch)}, code, "bash", "-e", "-c", script)
+		out := ciRun(t, dir, []string{"CI_MERGE_REQUEST_TARGET_BRANCH_NAME=main", "CI_COMMIT_SHA=" + git("rev-parse", branch)}, code,
+			"bash", "-e", "-c", script)
 		require.Contains(t, out, "sweep")
 		junit, err := os.ReadFile(filepath.Join(dir, "berth-validate.xml"))
 		require.NoError(t, err)

@@ -49,7 +49,8 @@ func TestConditionsAndReasonsAreNamed(t *testing.T) {
 	v := &namedValues{t, token.NewFileSet(), map[string][]namedValue{}}
 	exports := map[string]string{}
 	var packages []exportedPackage
-	for dec := json.NewDecoder(bytes.NewReader(goCommand(t, "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles,Deps", "./..."))); ; {
+	for dec := json.NewDecoder(bytes.NewReader(goCommand(t, "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles,Deps",
+		"./..."))); ; {
 		var p exportedPackage
 		err := dec.Decode(&p)
 		if err == io.EOF {

@@ -93,7 +93,8 @@ func undated(cmd *cobra.Command) *cobra.Command {
 // commandReference is one page about all commands, with a section for each.
 func commandReference(root *cobra.Command) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Commands\n\nAll commands of `berth`, as `--help` shows them. This page is generated: `berth docs commands` prints it.\n\n")
+	b.WriteString("# Commands\n\nAll commands of `berth`, as `--help` shows them. This page is generated: `berth docs commands` prints " +
+		"it.\n\n")
 	var list func(cmd *cobra.Command)
 	var sections []*cobra.Command
 	list = func(cmd *cobra.Command) {

@@ -16,7 +16,8 @@ import (
 // The committed reference pages are those that the program makes. UPDATE_DOCS=1 writes
 // them again.
 func TestReferencePagesAreCurrent(t *testing.T) {
-	pages := map[string]string{"docs commands": "commands.md", "docs configuration": "configuration.md", "docs slurm": "slurm-options.md", "schema docs": "kinds.md"}
+	pages := map[string]string{"docs commands": "commands.md", "docs configuration": "configuration.md", "docs slurm": "slurm-options.md",
+		"schema docs": "kinds.md"}
 	for _, backend := range backends.Names() {
 		pages["schema docs "+backend] = backend + "-config.md"
 	}
@@ -42,7 +43,8 @@ func TestConfigReference(t *testing.T) {
 	page, code := said(t, newRoot(), "schema", "docs", "slurm")
 	require.Zero(t, code, page)
 	for _, part := range []string{
-		"| `scheduler.interval_seconds` | whole number from 5 to 600 | seconds between two runs of the backfill scheduler (bf_interval) (default `30`) |",
+		"| `scheduler.interval_seconds` | whole number from 5 to 600 | seconds between two runs of the backfill scheduler (bf_interval) " +
+			"(default `30`) |",
 		"| `qos[].name` | a name of letters", "unique among", "**(required)**",
 		"\n## jobs\n\n```yaml\n# A job without", "**(only in `manifest.parameters`)**",
 	} {

@@ -27,8 +27,10 @@ func foreignCommands() map[string]string {
 		"destroy", "deploy", "up", "down", "replace", "update", "new", "add", "annotate", "import", "prune", "expose",
 		"autoscale", "migrate")
 	for word, field := range map[string]string{
-		"suspend": "suspend: true", "resume": "suspend: true, which you remove", "start": "desired_state: running", "stop": "desired_state: stopped",
-		"pause": "platform/pause.yaml (kind Pause), which stops all changes on hosts while it is there", "unpause": "platform/pause.yaml (delete it)",
+		"suspend": "suspend: true", "resume": "suspend: true, which you remove", "start": "desired_state: running",
+		"stop":    "desired_state: stopped",
+		"pause":   "platform/pause.yaml (kind Pause), which stops all changes on hosts while it is there",
+		"unpause": "platform/pause.yaml (delete it)",
 	} {
 		add("it is a field or a file in Git: "+field+"; commit it or open a pull request", word)
 	}
@@ -51,9 +53,11 @@ func foreignCommands() map[string]string {
 	add("set BERTH_SERVER and BERTH_TOKEN; berth token makes the token of a service account", "login", "logout")
 	add("-c names a berth.yaml, and --repo the repository of an estate; there is nothing to switch", "context",
 		"namespace", "namespaces", "ns", "workspace", "env", "use")
-	add("berth get instances and berth get sharedruntimes list clusters, and berth status shows what runs", "cluster", "clusters", "cluster-info")
+	add("berth get instances and berth get sharedruntimes list clusters, and berth status shows what runs", "cluster", "clusters",
+		"cluster-info")
 	add("the repository of the estate is repository.url of berth.yaml", "repo", "repository", "remote")
-	add("berth get apps lists the apps of the catalog, and berth describe instance NAME shows a deployed one; a merged change is reconciled without a command",
+	add("berth get apps lists the apps of the catalog, and berth describe instance NAME shows a deployed one; a merged change is "+
+		"reconciled without a command",
 		"app", "apps", "application")
 	add("berth get without an argument lists the kinds, and berth schema docs shows their fields", "api-resources",
 		"api-versions", "kinds", "crd")
@@ -99,7 +103,8 @@ func addSlurm(add func(instead string, commands ...string)) {
 	add("berth queue list shows the jobs of a project", "squeue", "jobs", "job")
 	add("berth queue cancel ends a job", "scancel", "cancel", "kill")
 	add("berth node list shows the nodes of an instance", "sinfo")
-	add("berth explain --roles shows permissions, and berth get entitlements shows apps by project; accounts and QoS follow from the documents", "sacctmgr", "quota", "limits")
+	add("berth explain --roles shows permissions, and berth get entitlements shows apps by project; accounts and QoS follow from the "+
+		"documents", "sacctmgr", "quota", "limits")
 	add("they are fields of an instance: berth describe instance NAME, and berth explain NAME config.partitions",
 		"partition", "partitions", "qos")
 	add("scontrol does that on a login host; berth queue submit, list, get and cancel work from everywhere", "hold",
@@ -158,7 +163,8 @@ func foreignFlags() map[string][]string {
 	add([]string{inNames}, "-A", "--all-namespaces", "--all", "-a")
 	add([]string{"--watch", "--follow", "berth status --watch and berth events --follow show what changes"}, "-w", "--watch", "--follow")
 	add([]string{"--follow",
-		"berth status --watch and berth events --follow show what changes; documents are read together, from the directory of the estate, and -c names a berth.yaml"}, "-f")
+		"berth status --watch and berth events --follow show what changes; documents are read together, from the directory of the " +
+			"estate, and -c names a berth.yaml"}, "-f")
 	add([]string{"--config", "documents are read together, from the directory of the estate"}, "--filename", "--file",
 		"--recursive", "-R", "-k", "--kustomize")
 	add([]string{"--repo", "--dir", "--work-dir", "name the directory as the argument, or run the command in it"}, "--dir",
@@ -201,21 +207,26 @@ func foreignFlags() map[string][]string {
 	add([]string{"set BERTH_TOKEN, or name its file with --token-file"}, "--token", "--bearer")
 	add([]string{"--version"}, "-V")
 	add([]string{"name a command, such as berth serve -c berth.yaml"}, "berth -c", "berth --config")
-	add([]string{"berth validate DIR checks all documents of an estate together"}, "validate -f", "validate --filename", "validate --file", "berth -f")
+	add([]string{"berth validate DIR checks all documents of an estate together"}, "validate -f", "validate --filename", "validate --file",
+		"berth -f")
 	add([]string{"an estate is made in a new or empty directory: name another one"}, "init --force", "init -f")
 	add([]string{"Berth chooses the node; berth plan shows which"}, "node replace --to", "node replace --node", "node replace --with")
 	for _, verb := range []string{"drain", "resume", "cordon", "uncordon", "restart", "replace", "remove", "label"} {
-		add([]string{"name one member, such as berth node " + verb + " TENANT.PROJECT/INSTANCE worker-0"}, "node "+verb+" --all", "node "+verb+" -a", "node "+verb+" -A")
+		add([]string{"name one member, such as berth node " + verb + " TENANT.PROJECT/INSTANCE worker-0"}, "node "+verb+" --all",
+			"node "+verb+" -a", "node "+verb+" -A")
 	}
 	add([]string{"an app is checked for all projects of its tenant"}, "onboard check --project", "onboard check -p")
-	add([]string{"it is an option of sbatch: write it as an #SBATCH line of the script"}, "queue submit -w", "queue submit -d", "queue submit -a", "queue submit -x",
-		"queue submit -C", "queue submit -A", "queue submit -q", "queue submit --nodelist", "queue submit --dependency", "queue submit --array",
+	add([]string{"it is an option of sbatch: write it as an #SBATCH line of the script"}, "queue submit -w", "queue submit -d",
+		"queue submit -a", "queue submit -x",
+		"queue submit -C", "queue submit -A", "queue submit -q", "queue submit --nodelist", "queue submit --dependency",
+		"queue submit --array",
 		"queue submit --exclude", "queue submit --exclusive", "queue submit --constraint", "queue submit --account", "queue submit --qos",
 		"queue submit --wrap", "queue submit --chdir", "queue submit --export", "queue submit --mail-type", "queue submit --mail-user")
 	add([]string{"--cancel-after"}, "node drain --timeout", "node replace --timeout", "node remove --timeout")
 	add([]string{"it is as short as it gets: -o json has all fields"}, "status -s", "status --short")
 	add([]string{"a plan is not saved: the pull request shows the one that counts"}, "plan --out")
-	add([]string{"it prints JSON, a record a line"}, "usage export --format", "usage export --output", "usage export -o", "usage export --json")
+	add([]string{"it prints JSON, a record a line"}, "usage export --format", "usage export --output", "usage export -o",
+		"usage export --json")
 	for flag, own := range map[string]string{"--partition": "--queue", "-p": "--queue", "-t": "--time", "--mem": "--memory",
 		"-J": "--name", "--job-name": "--name",
 		"-N": "--nodes", "--ntasks": "--tasks", "-G": "--gpus", "--gres": "--gpus", "--gpus-per-node": "--gpus"} {

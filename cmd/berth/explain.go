@@ -73,10 +73,12 @@ Exit status: 0 (also if policy refuses the instance), 1 not found, 2 usage.`,
 			return output.PrintLong(cmd.OutOrStdout(), e)
 		},
 	}
-	cmd.Flags().StringVar(&from.Dir, "dir", "", "directory of the estate (default the working directory, or the one above it that has platform/ and tenants/)")
+	cmd.Flags().StringVar(&from.Dir, "dir", "",
+		"directory of the estate (default the working directory, or the one above it that has platform/ and tenants/)")
 	cmd.Flags().StringVar(&from.Repo, "repo", "", "Git repository of the estate, or a directory in it")
 	cmd.Flags().StringVar(&from.Rev, "rev", "", "revision of --repo, such as main (default the work tree)")
-	cmd.Flags().StringToStringVar(&from.Tenants, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
+	cmd.Flags().StringToStringVar(&from.Tenants, "tenant", nil,
+		"NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 	output.Flag(cmd)
 	cmd.Flags().BoolVar(&roles, "roles", false, "show what each role may do")
 	return cmd
@@ -111,10 +113,12 @@ func instanceKey(name string) (schema.Key, error) {
 	}
 	if kind, isKind := schema.ParseKind(tenant); isKind && instance == "" {
 		return schema.Key{},
-			fmt.Errorf("explain: %q is a kind, and explain takes an instance: berth explain TENANT.PROJECT/INSTANCE [FIELD]; berth describe %s NAME shows a document, and berth schema docs the fields of each kind", name, strings.ToLower(string(kind)))
+			fmt.Errorf("explain: %q is a kind, and explain takes an instance: berth explain TENANT.PROJECT/INSTANCE [FIELD]; berth "+
+				"describe %s NAME shows a document, and berth schema docs the fields of each kind", name, strings.ToLower(string(kind)))
 	}
 	if tenant == "" || project == "" || instance == "" {
-		return schema.Key{}, fmt.Errorf("explain: %q does not name an instance; give TENANT.PROJECT/INSTANCE, or TENANT/RUNTIME for a shared runtime (platform/RUNTIME for one of the platform)", name)
+		return schema.Key{}, fmt.Errorf("explain: %q does not name an instance; give TENANT.PROJECT/INSTANCE, or TENANT/RUNTIME for a "+
+			"shared runtime (platform/RUNTIME for one of the platform)", name)
 	}
 	return schema.InstanceKey(tenant, project, instance), nil
 }

@@ -38,11 +38,13 @@ func TestExplainKnowsWhereMembersAre(t *testing.T) {
 		require.Contains(t, files[path], old)
 		files[path] = strings.Replace(files[path], old, now, 1)
 	}
-	edit("platform/policy/lab.yaml", "[cpu-small, gpu-a100-2, gpu-a100-4]", "[cpu-small, gpu-a100-4]\n  noncompliant: {action: stop, grace_until: 2020-01-31}")
+	edit("platform/policy/lab.yaml", "[cpu-small, gpu-a100-2, gpu-a100-4]",
+		"[cpu-small, gpu-a100-4]\n  noncompliant: {action: stop, grace_until: 2020-01-31}")
 	edit(decidedPath, "      sku: gpu-a100-2\n", "")
 	git := gittest.New(t, files)
 	explained := func() *inspect.Explanation {
-		e, err := inspect.Explain(t.Context(), inspect.ExplainOptions{Repo: git.Dir, Rev: "main"}, schema.InstanceKey("physics", "lattice", "train"), "", time.Now())
+		e, err := inspect.Explain(t.Context(), inspect.ExplainOptions{Repo: git.Dir, Rev: "main"},
+			schema.InstanceKey("physics", "lattice", "train"), "", time.Now())
 		require.NoError(t, err)
 		return e
 	}
@@ -56,19 +58,24 @@ func TestExplainKnowsWhereMembersAre(t *testing.T) {
 	tips, err := daemon.Fetch(t.Context())
 	require.NoError(t, err)
 	members := []plan.Member{
-		{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "dev-lab-1", Address: "10.77.0.10", SSHPort: 22, Region: "lab", SKU: "cpu-small", CPUs: 4, MemoryMiB: 8000},
-		{Name: "worker-0", Role: "worker", Node: "dev-gpu-1", Address: "10.77.0.11", SSHPort: 22, Region: "lab", SKU: "gpu-a100-2", CPUs: 4, MemoryMiB: 8000},
+		{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "dev-lab-1", Address: "10.77.0.10", SSHPort: 22, Region: "lab",
+			SKU: "cpu-small", CPUs: 4, MemoryMiB: 8000},
+		{Name: "worker-0", Role: "worker", Node: "dev-gpu-1", Address: "10.77.0.11", SSHPort: 22, Region: "lab", SKU: "gpu-a100-2", CPUs: 4,
+			MemoryMiB: 8000},
 	}
 	key := schema.InstanceKey("physics", "lattice", "train")
-	o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Effective: schema.EffectiveUnit{Key: key}, Members: members}}
-	st := plan.Status{Key: key, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"}, Observed: &o}
+	o := plan.Observed{Key: key, Presence: plan.Present, Complete: true,
+		Unit: &plan.Unit{Effective: schema.EffectiveUnit{Key: key}, Members: members}}
+	st := plan.Status{Key: key, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"},
+		Observed: &o}
 	for _, m := range members {
 		o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		st.Members = append(st.Members, plan.MemberStatus{Member: m, State: plan.Running})
 	}
 	inForce, err := daemon.WriteInForce(t.Context(), "", reconciler.InForce{Commit: tips.Main, Epoch: 1})
 	require.NoError(t, err)
-	_, err = daemon.WriteStatus(t.Context(), "", reconciler.StatusBatch{Revision: reconciler.Revision{Commit: tips.Main, InForce: inForce, Epoch: 1}, Units: []plan.Status{st}})
+	_, err = daemon.WriteStatus(t.Context(), "",
+		reconciler.StatusBatch{Revision: reconciler.Revision{Commit: tips.Main, InForce: inForce, Epoch: 1}, Units: []plan.Status{st}})
 	require.NoError(t, err)
 
 	e = explained()
@@ -113,7 +120,8 @@ func TestExplainFindsTheLinesOfALimit(t *testing.T) {
 		require.True(t, found)
 		return fmt.Sprintf("%s:%d", path, strings.Count(before, "\n")+1)
 	}
-	for key, field := range map[schema.Key]string{consumer: "submission_limits.max_walltime_minutes", owner: "attachments.physics.collider.max_walltime_minutes"} {
+	for key, field := range map[schema.Key]string{consumer: "submission_limits.max_walltime_minutes",
+		owner: "attachments.physics.collider.max_walltime_minutes"} {
 		text, err := explain(key, "AssocMaxWallDurationPerJobLimit")
 		require.NoError(t, err)
 		require.Contains(t, text, "\nlimit: AssocMaxWallDurationPerJobLimit is max_walltime_minutes\n")
@@ -128,10 +136,13 @@ func TestExplainFindsTheLinesOfALimit(t *testing.T) {
 	require.Contains(t, text, line(attachment, "max_gpus")+"  says 4")
 
 	_, err = explain(consumer, "AssocGrpSubmitJobsLimit")
-	require.EqualError(t, err, "limit AssocGrpSubmitJobsLimit is max_submitted_jobs, which no Attachment and no Instance sets for Instance physics.collider/analysis")
+	require.EqualError(t, err, "limit AssocGrpSubmitJobsLimit is max_submitted_jobs, which no Attachment and no Instance sets for "+
+		"Instance physics.collider/analysis")
 	_, err = explain(consumer, "Nothing")
 	require.ErrorContains(t, err, `no field or limit "Nothing"; choose one of app.status, `)
 	require.ErrorContains(t, err, "; or one of the limits of slurm: AssocGrpCpuLimit, AssocGrpGRES, ")
-	_, err = inspect.Explain(t.Context(), inspect.ExplainOptions{Repo: git.Dir, Rev: "main", Limits: func(string) map[string]string { return nil }}, consumer, "AssocMaxWallDurationPerJobLimit", time.Now())
+	_, err = inspect.Explain(t.Context(),
+		inspect.ExplainOptions{Repo: git.Dir, Rev: "main", Limits: func(string) map[string]string { return nil }}, consumer,
+		"AssocMaxWallDurationPerJobLimit", time.Now())
 	require.ErrorContains(t, err, `no field "AssocMaxWallDurationPerJobLimit"; choose one of `)
 }

@@ -22,9 +22,13 @@ func (f *logFlags) add(cmd *cobra.Command, forms ...string) {
 
 // addSource adds the flags that name the branch.
 func (f *logFlags) addSource(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.source.Repo, "repo", "", "Git repository of the estate, or a directory in it (default: the local repository that ./berth.yaml names, else the working directory)")
-	cmd.Flags().StringVarP(&f.source.Config, "config", "c", "", "berth.yaml that names the local repository of the estate, or the directory of the daemon's mirror")
-	cmd.Flags().StringVar(&f.source.Rev, "rev", "", "revision of "+reconciler.BranchStatus+" to read (default: the branch itself, or origin's where that is newer)")
+	cmd.Flags().StringVar(&f.source.Repo, "repo", "",
+		"Git repository of the estate, or a directory in it (default: the local repository that ./berth.yaml names, else the working "+
+			"directory)")
+	cmd.Flags().StringVarP(&f.source.Config, "config", "c", "",
+		"berth.yaml that names the local repository of the estate, or the directory of the daemon's mirror")
+	cmd.Flags().StringVar(&f.source.Rev, "rev", "",
+		"revision of "+reconciler.BranchStatus+" to read (default: the branch itself, or origin's where that is newer)")
 }
 
 // addTable adds the flags of such a command that writes a table.

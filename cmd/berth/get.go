@@ -49,7 +49,8 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 			if err := want.Check(); err != nil {
 				return cli.Usage(err)
 			}
-			if want.Project != "" && !slices.ContainsFunc(kind.Info().Places, func(p schema.PathPattern) bool { return strings.Contains(string(p), "{project}") }) {
+			if want.Project != "" && !slices.ContainsFunc(kind.Info().Places,
+				func(p schema.PathPattern) bool { return strings.Contains(string(p), "{project}") }) {
 				return cli.Usage(fmt.Errorf("--project: %s are of no project", kind.Plural()))
 			}
 			return req.source.Estate(cmd.Context(), func(e *inspect.Estate) error {
@@ -125,13 +126,16 @@ func kindArgs(least, most int) cobra.PositionalArgs {
 		case len(args) < least:
 			if _, err := parseKind(args[0]); err != nil {
 				name := args[0]
-				if kind, _, isPair := strings.Cut(name, "/"); isPair && !strings.Contains(kind, ".") && len(args) == 1 && !strings.Contains(strings.TrimPrefix(name, kind+"/"), "/") {
-					return cli.Usage(fmt.Errorf("%s: %q is neither a kind (%s) nor an instance: berth %s instance TENANT.PROJECT/NAME", cmd.Name(), kind, strings.Join(kinds(), ", "), cmd.Name()))
+				if kind, _, isPair := strings.Cut(name, "/"); isPair && !strings.Contains(kind, ".") && len(args) == 1 &&
+					!strings.Contains(strings.TrimPrefix(name, kind+"/"), "/") {
+					return cli.Usage(fmt.Errorf("%s: %q is neither a kind (%s) nor an instance: berth %s instance TENANT.PROJECT/NAME",
+						cmd.Name(), kind, strings.Join(kinds(), ", "), cmd.Name()))
 				}
 				if !strings.Contains(name, "/") {
 					name = "TENANT.PROJECT/" + name
 				}
-				return cli.Usage(fmt.Errorf("%s: KIND or NAME is missing; for an instance: berth %s instance %s", cmd.Name(), cmd.Name(), name))
+				return cli.Usage(fmt.Errorf("%s: KIND or NAME is missing; for an instance: berth %s instance %s", cmd.Name(), cmd.Name(),
+					name))
 			}
 			return cli.Usage(fmt.Errorf("%s: NAME is missing; berth get %s lists the names", cmd.Name(), args[0]))
 		case len(args) > most:

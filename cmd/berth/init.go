@@ -41,7 +41,8 @@ Exit status: 0, 1 DIR cannot be written, 2 usage.`,
 				start = ""
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(),
-				"%d files in %s; README.md there explains them\nnext: cd %s && %sgit add . && git commit -m estate && berth sync -c berth.yaml --once\n", n, dir, dir, start)
+				"%d files in %s; README.md there explains them\nnext: cd %s && %sgit add . && git commit -m estate && berth sync -c "+
+					"berth.yaml --once\n", n, dir, dir, start)
 			return err
 		},
 	}

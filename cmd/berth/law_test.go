@@ -27,79 +27,106 @@ const moduleRoot = "../.."
 // import no package of Berth, so that each new package needs a decision. A backend of
 // runtimes/backends needs no line; a package below it does.
 var law = map[string][]string{
-	"berth/schema":                                   {},
-	"berth/schema/cue":                               {},
-	"berth/schema/load":                              {"berth/schema", "berth/schema/cue", "berth/schema/authority", "berth/schema/event"},
-	"berth/schema/estate":                            {"berth/schema", "berth/schema/load", "berth/schema/parallel", "berth/schema/authority"},
-	"berth/schema/parallel":                          {},
-	"berth/schema/policy":                            {"berth/schema", "berth/schema/authority"},
-	"berth/schema/authority":                         {"berth/schema"},
-	"berth/schema/audit":                             {"berth/schema"},
-	"berth/schema/event":                             {"berth/schema"},
-	"berth/schema/usage":                             {"berth/schema"},
-	"berth/schema/queue":                             {"berth/schema"},
-	"berth/schema/onboard":                           {"berth/schema", "berth/schema/authority", "berth/schema/event"},
-	"berth/schema/signature":                         {"berth/schema", "berth/schema/authority"},
-	"berth/reconciler/plan":                          {"berth/schema", "berth/schema/authority"},
-	"berth/reconciler/report":                        {"berth/schema", "berth/schema/authority", "berth/schema/policy", "berth/reconciler/plan"},
-	"berth/reconciler/decide":                        {"berth/schema", "berth/schema/estate", "berth/schema/parallel", "berth/schema/policy", "berth/schema/authority", "berth/schema/signature", "berth/reconciler/plan"},
-	"berth/reconciler/command":                       {"berth/schema"},
-	"berth/reconciler/patch":                         {"berth/schema"},
-	"berth/runtimes":                                 {"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan"},
-	"berth/reconciler/apply":                         {"berth/schema", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes"},
-	"berth/reconciler":                               {"berth/schema", "berth/schema/usage", "berth/schema/audit", "berth/reconciler/plan"},
-	"berth/reconciler/provenance":                    {"berth/schema", "berth/schema/authority", "berth/reconciler", "berth/reconciler/decide"},
-	"berth/reconciler/pulls":                         {"berth/schema", "berth/schema/estate", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/reconciler", "berth/reconciler/plan", "berth/reconciler/command", "berth/reconciler/decide", "berth/reconciler/provenance"},
-	"berth/reconciler/status":                        {"berth/schema", "berth/schema/usage", "berth/schema/audit", "berth/schema/event", "berth/reconciler", "berth/reconciler/plan"},
-	"berth/reconciler/loop":                          {"berth/schema", "berth/schema/usage", "berth/schema/estate", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler", "berth/reconciler/plan", "berth/reconciler/status", "berth/reconciler/decide", "berth/reconciler/provenance", "berth/reconciler/pulls", "berth/reconciler/apply", "berth/runtimes"},
-	"berth/reconciler/gitrepo":                       {"berth/schema", "berth/schema/audit", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler", "berth/reconciler/gitrepo/object", "berth/reconciler/gitrepo/statusbranch"},
-	"berth/reconciler/gitrepo/composed":              {"berth/schema", "berth/reconciler", "berth/reconciler/gitrepo", "berth/reconciler/gitrepo/object"},
-	"berth/reconciler/gitrepo/object":                {"berth/schema", "berth/schema/signature", "berth/reconciler", "berth/reconciler/plan"},
-	"berth/reconciler/gitrepo/statusbranch":          {"berth/schema", "berth/schema/usage", "berth/schema/audit", "berth/reconciler/plan", "berth/reconciler", "berth/reconciler/gitrepo/object"},
-	"berth/reconciler/gitrepo/gittest":               {},
-	"berth/runtimes/artifact":                        {"berth/schema", "berth/runtimes"},
-	"berth/runtimes/backends":                        {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/...", "berth/schema"},
-	"berth/runtimes/memory":                          {"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes"},
-	"berth/runtimes/runtimetest":                     {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
-	"berth/runtimes/slurm/profile":                   {"berth/runtimes"},
-	"berth/runtimes/slurm/boundary":                  {"berth/schema", "berth/schema/queue"},
-	"berth/runtimes/slurm/cli":                       {"berth/runtimes/slurm/profile"},
-	"berth/runtimes/slurm/jobs":                      {"berth/schema", "berth/schema/queue", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm/boundary", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/profile"},
+	"berth/schema":      {},
+	"berth/schema/cue":  {},
+	"berth/schema/load": {"berth/schema", "berth/schema/cue", "berth/schema/authority", "berth/schema/event"},
+	"berth/schema/estate": {"berth/schema", "berth/schema/load", "berth/schema/parallel",
+		"berth/schema/authority"},
+	"berth/schema/parallel":  {},
+	"berth/schema/policy":    {"berth/schema", "berth/schema/authority"},
+	"berth/schema/authority": {"berth/schema"},
+	"berth/schema/audit":     {"berth/schema"},
+	"berth/schema/event":     {"berth/schema"},
+	"berth/schema/usage":     {"berth/schema"},
+	"berth/schema/queue":     {"berth/schema"},
+	"berth/schema/onboard":   {"berth/schema", "berth/schema/authority", "berth/schema/event"},
+	"berth/schema/signature": {"berth/schema", "berth/schema/authority"},
+	"berth/reconciler/plan":  {"berth/schema", "berth/schema/authority"},
+	"berth/reconciler/report": {"berth/schema", "berth/schema/authority", "berth/schema/policy",
+		"berth/reconciler/plan"},
+	"berth/reconciler/decide": {"berth/schema", "berth/schema/estate", "berth/schema/parallel",
+		"berth/schema/policy", "berth/schema/authority", "berth/schema/signature", "berth/reconciler/plan"},
+	"berth/reconciler/command": {"berth/schema"},
+	"berth/reconciler/patch":   {"berth/schema"},
+	"berth/runtimes":           {"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan"},
+	"berth/reconciler/apply":   {"berth/schema", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes"},
+	"berth/reconciler":         {"berth/schema", "berth/schema/usage", "berth/schema/audit", "berth/reconciler/plan"},
+	"berth/reconciler/provenance": {"berth/schema", "berth/schema/authority", "berth/reconciler",
+		"berth/reconciler/decide"},
+	"berth/reconciler/pulls": {"berth/schema", "berth/schema/estate", "berth/schema/policy",
+		"berth/schema/authority", "berth/schema/audit", "berth/reconciler", "berth/reconciler/plan", "berth/reconciler/command",
+		"berth/reconciler/decide", "berth/reconciler/provenance"},
+	"berth/reconciler/status": {"berth/schema", "berth/schema/usage", "berth/schema/audit", "berth/schema/event",
+		"berth/reconciler", "berth/reconciler/plan"},
+	"berth/reconciler/loop": {"berth/schema", "berth/schema/usage", "berth/schema/estate", "berth/schema/policy",
+		"berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler",
+		"berth/reconciler/plan", "berth/reconciler/status", "berth/reconciler/decide", "berth/reconciler/provenance",
+		"berth/reconciler/pulls", "berth/reconciler/apply", "berth/runtimes"},
+	"berth/reconciler/gitrepo": {"berth/schema", "berth/schema/audit", "berth/schema/signature",
+		"berth/reconciler/plan", "berth/reconciler", "berth/reconciler/gitrepo/object", "berth/reconciler/gitrepo/statusbranch"},
+	"berth/reconciler/gitrepo/composed": {"berth/schema", "berth/reconciler", "berth/reconciler/gitrepo",
+		"berth/reconciler/gitrepo/object"},
+	"berth/reconciler/gitrepo/object": {"berth/schema", "berth/schema/signature", "berth/reconciler",
+		"berth/reconciler/plan"},
+	"berth/reconciler/gitrepo/statusbranch": {"berth/schema", "berth/schema/usage", "berth/schema/audit", "berth/reconciler/plan",
+		"berth/reconciler", "berth/reconciler/gitrepo/object"},
+	"berth/reconciler/gitrepo/gittest": {},
+	"berth/runtimes/artifact":          {"berth/schema", "berth/runtimes"},
+	"berth/runtimes/backends":          {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/...", "berth/schema"},
+	"berth/runtimes/memory": {"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan",
+		"berth/runtimes"},
+	"berth/runtimes/runtimetest":    {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
+	"berth/runtimes/slurm/profile":  {"berth/runtimes"},
+	"berth/runtimes/slurm/boundary": {"berth/schema", "berth/schema/queue"},
+	"berth/runtimes/slurm/cli":      {"berth/runtimes/slurm/profile"},
+	"berth/runtimes/slurm/jobs": {"berth/schema", "berth/schema/queue", "berth/reconciler/plan", "berth/runtimes",
+		"berth/runtimes/slurm/boundary", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/profile"},
 	"berth/reconciler/queueing":                      {"berth/schema", "berth/schema/queue", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/slurm/accounting":                {"berth/runtimes/slurm/cli"},
 	"berth/runtimes/slurm/accounting/accountingtest": {"berth/runtimes/slurm/accounting", "berth/runtimes/slurm/cli"},
-	"berth/runtimes/slurm/cluster":                   {"berth/reconciler/plan", "berth/runtimes/slurm/accounting", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/profile", "berth/schema"},
-	"berth/runtimes/slurm/slurmtest":                 {"berth/examples/need", "berth/schema", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/cluster", "berth/runtimes/slurm/profile"},
-	"berth/runtimes/host":                            {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host/agent"},
-	"berth/runtimes/host/agent":                      {"berth/runtimes", "berth/runtimes/checksum"},
-	"berth/runtimes/host/lab":                        {"berth/schema"},
-	"berth/runtimes/host/hosttest":                   {"berth/examples/await", "berth/examples/need", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host", "berth/runtimes/host/lab"},
-	"berth/webhooks":                                 {},
-	"berth/webhooks/journal":                         {},
-	"berth/webhooks/secret":                          {},
-	"berth/webhooks/api":                             {"berth/schema", "berth/schema/authority", "berth/schema/audit", "berth/schema/queue", "berth/reconciler/plan", "berth/reconciler/queueing", "berth/runtimes"},
-	"berth/cmd/internal/remote":                      {"berth/cmd/internal/cli", "berth/schema"},
-	"berth/webhooks/forge":                           {"berth/webhooks", "berth/webhooks/secret", "berth/reconciler"},
-	"berth/webhooks/github":                          {"berth/webhooks", "berth/webhooks/forge", "berth/webhooks/secret", "berth/schema", "berth/reconciler/plan", "berth/reconciler/report", "berth/reconciler"},
-	"berth/webhooks/github/githubtest":               {},
-	"berth/webhooks/forgetest":                       {"berth/schema", "berth/reconciler", "berth/reconciler/plan"},
-	"berth/examples":                                 {},
-	"berth/examples/await":                           {},
-	"berth/examples/explore":                         {},
-	"berth/examples/need":                            {},
-	"berth/examples/large":                           {"berth/examples"},
-	"berth/cmd/internal/cli":                         {},
-	"berth/cmd/internal/daemon":                      {"berth/runtimes/backends", "berth/cmd/internal/cli", "berth/cmd/internal/watch", "berth/reconciler/...", "berth/reconciler", "berth/runtimes/...", "berth/runtimes", "berth/schema/...", "berth/schema", "berth/webhooks/...", "berth/webhooks"},
-	"berth/cmd/internal/watch":                       {"berth/cmd/internal/cli"},
+	"berth/runtimes/slurm/cluster": {"berth/reconciler/plan", "berth/runtimes/slurm/accounting",
+		"berth/runtimes/slurm/cli", "berth/runtimes/slurm/profile", "berth/schema"},
+	"berth/runtimes/slurm/slurmtest": {"berth/examples/need", "berth/schema", "berth/reconciler/plan", "berth/runtimes",
+		"berth/runtimes/slurm", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/cluster", "berth/runtimes/slurm/profile"},
+	"berth/runtimes/host":       {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host/agent"},
+	"berth/runtimes/host/agent": {"berth/runtimes", "berth/runtimes/checksum"},
+	"berth/runtimes/host/lab":   {"berth/schema"},
+	"berth/runtimes/host/hosttest": {"berth/examples/await", "berth/examples/need", "berth/reconciler/plan", "berth/runtimes",
+		"berth/runtimes/host", "berth/runtimes/host/lab"},
+	"berth/webhooks":         {},
+	"berth/webhooks/journal": {},
+	"berth/webhooks/secret":  {},
+	"berth/webhooks/api": {"berth/schema", "berth/schema/authority", "berth/schema/audit", "berth/schema/queue",
+		"berth/reconciler/plan", "berth/reconciler/queueing", "berth/runtimes"},
+	"berth/cmd/internal/remote": {"berth/cmd/internal/cli", "berth/schema"},
+	"berth/webhooks/forge":      {"berth/webhooks", "berth/webhooks/secret", "berth/reconciler"},
+	"berth/webhooks/github": {"berth/webhooks", "berth/webhooks/forge", "berth/webhooks/secret", "berth/schema",
+		"berth/reconciler/plan", "berth/reconciler/report", "berth/reconciler"},
+	"berth/webhooks/github/githubtest": {},
+	"berth/webhooks/forgetest":         {"berth/schema", "berth/reconciler", "berth/reconciler/plan"},
+	"berth/examples":                   {},
+	"berth/examples/await":             {},
+	"berth/examples/explore":           {},
+	"berth/examples/need":              {},
+	"berth/examples/large":             {"berth/examples"},
+	"berth/cmd/internal/cli":           {},
+	"berth/cmd/internal/daemon": {"berth/runtimes/backends", "berth/cmd/internal/cli", "berth/cmd/internal/watch",
+		"berth/reconciler/...", "berth/reconciler", "berth/runtimes/...", "berth/runtimes", "berth/schema/...", "berth/schema",
+		"berth/webhooks/...", "berth/webhooks"},
+	"berth/cmd/internal/watch": {"berth/cmd/internal/cli"},
 	"berth/cmd/internal/localestate": {"berth/reconciler", "berth/reconciler/gitrepo",
 		"berth/runtimes/backends", "berth/schema", "berth/schema/estate"},
-	"berth/cmd/internal/localplan": {"berth/cmd/internal/cli", "berth/cmd/internal/localestate", "berth/cmd/internal/watch", "berth/reconciler/...", "berth/reconciler", "berth/runtimes/backends", "berth/schema/...", "berth/schema"},
+	"berth/cmd/internal/localplan": {"berth/cmd/internal/cli", "berth/cmd/internal/localestate", "berth/cmd/internal/watch",
+		"berth/reconciler/...", "berth/reconciler", "berth/runtimes/backends", "berth/schema/...", "berth/schema"},
 	"berth/cmd/internal/validation": {"berth/cmd/internal/cli", "berth/cmd/internal/localestate",
 		"berth/reconciler/gitrepo", "berth/reconciler/report", "berth/reconciler", "berth/schema/...", "berth/schema"},
 	"berth/cmd/internal/mutants": {},
-	"berth/cmd/internal/inspect": {"berth/cmd/internal/cli", "berth/cmd/internal/daemon", "berth/cmd/internal/localestate", "berth/reconciler/...", "berth/reconciler", "berth/schema/...", "berth/schema"},
-	"berth/cmd/internal/ledgers": {"berth/cmd/internal/daemon", "berth/cmd/internal/inspect", "berth/reconciler/plan", "berth/runtimes", "berth/schema"},
-	"berth/cmd/internal/testrun": {"berth/examples/explore", "berth/examples/need", "berth/runtimes/host/hosttest", "berth/runtimes/host/lab"},
+	"berth/cmd/internal/inspect": {"berth/cmd/internal/cli", "berth/cmd/internal/daemon", "berth/cmd/internal/localestate",
+		"berth/reconciler/...", "berth/reconciler", "berth/schema/...", "berth/schema"},
+	"berth/cmd/internal/ledgers": {"berth/cmd/internal/daemon", "berth/cmd/internal/inspect", "berth/reconciler/plan", "berth/runtimes",
+		"berth/schema"},
+	"berth/cmd/internal/testrun": {"berth/examples/explore", "berth/examples/need", "berth/runtimes/host/hosttest",
+		"berth/runtimes/host/lab"},
 	"berth/cmd/internal/labtest": {"berth/examples", "berth/reconciler/plan", "berth/schema", "berth/webhooks/github/githubtest"},
 	"berth/cmd/berth":            {"berth/..."},
 	"berth/cmd/berth-lab":        {"berth/..."},
@@ -113,12 +140,16 @@ func allowedFor(path string) (allowed []string, ok bool) {
 		return allowed, true
 	}
 	name, below := strings.CutPrefix(path, "berth/runtimes/")
-	return []string{"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/checksum",
+	return []string{"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes",
+		"berth/runtimes/checksum",
 		path + "/..."}, below && !strings.Contains(name, "/")
 }
 
 // pure packages may import nothing that reaches out of the process.
-var pure = []string{"berth/schema", "berth/schema/queue", "berth/schema/onboard", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/usage", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/command", "berth/runtimes/slurm/cluster", "berth/reconciler/report", "berth/runtimes/slurm/boundary", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/accounting"}
+var pure = []string{"berth/schema", "berth/schema/queue", "berth/schema/onboard", "berth/schema/policy", "berth/schema/authority",
+	"berth/schema/audit", "berth/schema/event", "berth/schema/usage", "berth/schema/signature", "berth/reconciler/plan",
+	"berth/reconciler/command", "berth/runtimes/slurm/cluster", "berth/reconciler/report", "berth/runtimes/slurm/boundary",
+	"berth/runtimes/slurm/cli", "berth/runtimes/slurm/accounting"}
 
 var impure = []string{"net", "net/http", "os/exec", "os", "context", "math/rand", "math/rand/v2", "crypto/rand", "log/slog"}
 
@@ -177,8 +208,10 @@ func TestNoTestServerInBerth(t *testing.T) {
 	for dep := range strings.Lines(string(goCommand(t, "list", "-deps", "./cmd/berth"))) {
 		dep = strings.TrimSpace(dep)
 		first, _, _ := strings.Cut(dep, "/")
-		berth := first == "berth" && (strings.HasSuffix(dep, "test") || strings.HasSuffix(dep, "/lab") || strings.HasPrefix(dep, "berth/examples"))
-		library := strings.Contains(dep, "kin-openapi") || strings.Contains(dep, "testify") || strings.Contains(dep, "pgregory.net/rapid") || dep == "testing" || dep == "net/http/httptest"
+		berth := first == "berth" && (strings.HasSuffix(dep, "test") || strings.HasSuffix(dep, "/lab") ||
+			strings.HasPrefix(dep, "berth/examples"))
+		library := strings.Contains(dep, "kin-openapi") || strings.Contains(dep, "testify") ||
+			strings.Contains(dep, "pgregory.net/rapid") || dep == "testing" || dep == "net/http/httptest"
 		if berth || library {
 			t.Errorf("berth depends on %s", dep)
 		}
@@ -207,7 +240,8 @@ func TestNoSchedulerInCore(t *testing.T) {
 	for _, path := range goFiles(t) {
 		rel, err := filepath.Rel(moduleRoot, path)
 		require.NoError(t, err)
-		if strings.HasPrefix(rel, "runtimes/slurm/") || rel == "runtimes/backends/backends.go" || strings.HasPrefix(rel, "cmd/") || strings.HasSuffix(rel, "_test.go") {
+		if strings.HasPrefix(rel, "runtimes/slurm/") || rel == "runtimes/backends/backends.go" || strings.HasPrefix(rel, "cmd/") ||
+			strings.HasSuffix(rel, "_test.go") {
 			continue
 		}
 		src, err := os.ReadFile(path)
@@ -300,7 +334,8 @@ func TestExportedDocs(t *testing.T) {
 
 // obvious methods implement an interface of the standard library.
 func obvious(name string) bool {
-	return slices.Contains([]string{"String", "Error", "Unwrap", "Close", "Read", "Write", "Len", "ServeHTTP", "MarshalJSON", "UnmarshalJSON", "RoundTrip"}, name)
+	return slices.Contains([]string{"String", "Error", "Unwrap", "Close", "Read", "Write", "Len", "ServeHTTP", "MarshalJSON",
+		"UnmarshalJSON", "RoundTrip"}, name)
 }
 
 func exportedReceiver(r *ast.FieldList) bool {

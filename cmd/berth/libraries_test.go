@@ -58,14 +58,16 @@ func TestLibrariesAreUsed(t *testing.T) {
 		},
 	} {
 		for _, use := range uses {
-			require.True(t, calls(t, use.dir, library, use.calls), "%s: no file of %s imports it and calls %s, to %s", library, use.dir, use.calls, use.purpose)
+			require.True(t, calls(t, use.dir, library, use.calls), "%s: no file of %s imports it and calls %s, to %s", library, use.dir,
+				use.calls, use.purpose)
 		}
 	}
 	// Testify is for tests: most packages' tests use it, and no program has it in.
 	const testify = "github.com/stretchr/testify"
 	require.NotContains(t, string(goCommand(t, "list", "-deps", "./cmd/berth", "./cmd/berth-host")), testify)
 	require.False(t, calls(t, "reconciler", testify, "require.Equal"), "a call in a test file counts")
-	tested := strings.Count(string(goCommand(t, "list", "-f", `{{join .TestImports " "}} {{join .XTestImports " "}}`, "./...")), testify+"/require")
+	tested := strings.Count(string(goCommand(t, "list", "-f", `{{join .TestImports " "}} {{join .XTestImports " "}}`, "./...")),
+		testify+"/require")
 	require.GreaterOrEqual(t, tested, 25)
 }
 

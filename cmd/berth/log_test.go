@@ -26,7 +26,9 @@ import (
 // damage by another program.
 func TestLogScripts(t *testing.T) {
 	s := gittest.New(t, map[string]string{"README.md": "an estate\n", "platform/rates/lab.yaml": labRates})
-	main := s.MustCommit(t, "main", gittest.Commit{Message: "a cluster for training", Author: "Ada <ada@example.org>", Files: map[string]string{"tenants/physics/projects/lhc/instances/train.yaml": "x\n"}})
+	main := s.MustCommit(t, "main",
+		gittest.Commit{Message: "a cluster for training", Author: "Ada <ada@example.org>",
+			Files: map[string]string{"tenants/physics/projects/lhc/instances/train.yaml": "x\n"}})
 	repo, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = repo.Close() })
@@ -39,7 +41,8 @@ func TestLogScripts(t *testing.T) {
 	at := time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC)
 	train := schema.InstanceKey("physics", "lhc", "train")
 	ev := func(typ event.Type, id, payload string, seconds int) plan.Event {
-		return plan.Event{EventID: event.ID(typ, train, main, seconds), EventType: string(typ), OccurredAt: at.Add(time.Duration(seconds) * time.Second), Version: "1", CorrelationID: id, Payload: []byte(payload)}
+		return plan.Event{EventID: event.ID(typ, train, main, seconds), EventType: string(typ),
+			OccurredAt: at.Add(time.Duration(seconds) * time.Second), Version: "1", CorrelationID: id, Payload: []byte(payload)}
 	}
 	records := audit.Chain(audit.Head{}, []audit.Record{
 		{
@@ -56,15 +59,19 @@ func TestLogScripts(t *testing.T) {
 			Outcome:  audit.Outcome{Verdict: audit.Denied, Reason: "nobody may"},
 			Change:   audit.Change{Commit: main},
 		},
-		{OccurredAt: at.Add(30 * time.Minute), CorrelationID: "corr-0", Author: audit.Author{Actor: "bo"}, Action: "document.deleted", Resource: audit.Resource{Key: schema.InstanceKey("physics", "lhc", "old")}, Outcome: audit.Outcome{Verdict: audit.Allowed}},
+		{OccurredAt: at.Add(30 * time.Minute), CorrelationID: "corr-0", Author: audit.Author{Actor: "bo"}, Action: "document.deleted",
+			Resource: audit.Resource{Key: schema.InstanceKey("physics", "lhc", "old")}, Outcome: audit.Outcome{Verdict: audit.Allowed}},
 	})
 	tip, err := repo.WriteStatus(t.Context(), "", reconciler.StatusBatch{
-		Revision: reconciler.Revision{Commit: main, InForce: inForce, Epoch: 7, Sequence: 3, Held: held, AuditSequence: 3, AuditHead: records[2].Hash},
-		Units:    []plan.Status{{Key: train, Phase: plan.PhaseFailed, LastApplied: plan.LastApplied{FailureReason: "host gpu-1 does not answer", CorrelationID: "corr-1", Revision: main}}},
-		Things:   []plan.ThingStatus{{Key: schema.Key{Kind: schema.KindNode, Name: "gpu-1"}, Phase: "ready", CorrelationID: "corr-0"}},
+		Revision: reconciler.Revision{Commit: main, InForce: inForce, Epoch: 7, Sequence: 3, Held: held, AuditSequence: 3,
+			AuditHead: records[2].Hash},
+		Units: []plan.Status{{Key: train, Phase: plan.PhaseFailed,
+			LastApplied: plan.LastApplied{FailureReason: "host gpu-1 does not answer", CorrelationID: "corr-1", Revision: main}}},
+		Things: []plan.ThingStatus{{Key: schema.Key{Kind: schema.KindNode, Name: "gpu-1"}, Phase: "ready", CorrelationID: "corr-0"}},
 		Events: []plan.Event{
 			ev(event.InstanceRequested, "corr-1", `{"project_id":"physics.lhc","app_instance_id":"train","revision":"`+main+`"}`, 1),
-			ev(event.InstanceFailed, "corr-1", `{"project_id":"physics.lhc","app_instance_id":"train","failure_reason":"host gpu-1 does not answer"}`, 2),
+			ev(event.InstanceFailed, "corr-1",
+				`{"project_id":"physics.lhc","app_instance_id":"train","failure_reason":"host gpu-1 does not answer"}`, 2),
 			ev(event.InstanceRunning, "corr-0", `{"project_id":"physics.lhc","app_instance_id":"other"}`, 3),
 		},
 		Audit: records, Usage: usageDays(at),
@@ -74,9 +81,13 @@ func TestLogScripts(t *testing.T) {
 	require.NoError(t, err)
 	segment := "audit/2026/08/01/10/000000000003-7.jsonl"
 	lines := strings.SplitAfter(files[segment], "\n")
-	s.MustCommit(t, "broken-changed", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{segment: strings.Replace(files[segment], `"actor":"ada"`, `"actor":"eve"`, 1)}})
+	s.MustCommit(t, "broken-changed",
+		gittest.Commit{Message: "x", Parent: tip,
+			Files: map[string]string{segment: strings.Replace(files[segment], `"actor":"ada"`, `"actor":"eve"`, 1)}})
 	s.MustCommit(t, "broken-short", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{segment: lines[0] + lines[1]}})
-	s.MustCommit(t, "broken-events", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{"events/2026/08/01/10/000000000009-7.jsonl": "no json\n", "events/stray": "x"}})
+	s.MustCommit(t, "broken-events",
+		gittest.Commit{Message: "x", Parent: tip,
+			Files: map[string]string{"events/2026/08/01/10/000000000009-7.jsonl": "no json\n", "events/stray": "x"}})
 
 	// The same lines as a daemon leaves them whose clock was a year ahead for a while.
 	wrong := gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{}}
@@ -98,12 +109,14 @@ func TestLogScripts(t *testing.T) {
 	later.Records[0].Amounts = later.Records[0].Used()
 	late.Day, late.Corrects, late.Amounts = "2026-09-01", "2026-08-01", usage.Amounts{CPUSeconds: -1800}
 	closed, err := repo.WriteStatus(t.Context(), tip, reconciler.StatusBatch{
-		Revision: reconciler.Revision{Commit: main, InForce: inForce, Epoch: 7, Sequence: 3, Held: held, AuditSequence: 3, AuditHead: records[2].Hash},
-		Usage:    []usage.Day{later, {Tenant: "physics", Cluster: "c-train", Date: "2026-09-01", Records: []usage.Record{late}}},
+		Revision: reconciler.Revision{Commit: main, InForce: inForce, Epoch: 7, Sequence: 3, Held: held, AuditSequence: 3,
+			AuditHead: records[2].Hash},
+		Usage: []usage.Day{later, {Tenant: "physics", Cluster: "c-train", Date: "2026-09-01", Records: []usage.Record{late}}},
 		Closings: []usage.Closing{
 			{Cluster: "c-train", Day: "2026-08-31", Unit: "Instance physics.lhc/train"},
-			{Cluster: "c-pool", Day: "2026-08-01", Unit: "SharedRuntime physics/pool", OwnerID: "physics", AppSlug: "slurm", BillingPolicyRef: "lab",
-				Projects: []string{"biology.genomes", "physics.lhc"}, Unused: &usage.Unused{IdleCPUs: 7200, IdleGPUs: 3601}},
+			{Cluster: "c-pool", Day: "2026-08-01", Unit: "SharedRuntime physics/pool", OwnerID: "physics", AppSlug: "slurm",
+				BillingPolicyRef: "lab",
+				Projects:         []string{"biology.genomes", "physics.lhc"}, Unused: &usage.Unused{IdleCPUs: 7200, IdleGPUs: 3601}},
 		},
 	})
 	require.NoError(t, err)

@@ -28,7 +28,9 @@ func newRoot() *cobra.Command {
 	info, _ := debug.ReadBuildInfo()
 	root.Version = versionOf(info).text()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newAuditCmd(), newDescribeCmd(), newDocsCmd(), newEventsCmd(), newExplainCmd(), newGetCmd(), newInitCmd(), newNodeCmd(), newOnboardCmd(), newPlanCmd(), newQueueCmd(), newSchemaCmd(), newServeCmd(), newStatusCmd(), newSyncCmd(), newTokenCmd(), newTraceCmd(), newUsageCmd(), newValidateCmd(), newVersionCmd())
+	root.AddCommand(newAuditCmd(), newDescribeCmd(), newDocsCmd(), newEventsCmd(), newExplainCmd(), newGetCmd(), newInitCmd(), newNodeCmd(),
+		newOnboardCmd(), newPlanCmd(), newQueueCmd(), newSchemaCmd(), newServeCmd(), newStatusCmd(), newSyncCmd(), newTokenCmd(),
+		newTraceCmd(), newUsageCmd(), newValidateCmd(), newVersionCmd())
 	cli.WrapHelp(root)
 	cli.NameArguments(root, cli.Elsewhere{Commands: foreignCommands(), Flags: foreignFlags(), Arguments: extraArguments(),
 		Nearest: load.Nearest})

@@ -51,10 +51,12 @@ The names of nodes are shown with --break-glass.`+observedHelp, `  berth node li
 // nodeWork describes an operation in one line.
 func nodeWork(operation string) string {
 	return map[string]string{
-		schema.OpDrain: "Take no new jobs on a member, and wait until its jobs have ended", schema.OpResume: "Take jobs again on a member that Berth drained",
+		schema.OpDrain:  "Take no new jobs on a member, and wait until its jobs have ended",
+		schema.OpResume: "Take jobs again on a member that Berth drained",
 		schema.OpCordon: "Take no new jobs on a member", schema.OpUncordon: "Take jobs again on a member that Berth cordoned",
 		schema.OpRestart: "Restart the daemon of a member", schema.OpReplace: "Move a member to another node",
-		schema.OpRemove: "Remove a member that the document does not count any more", schema.OpLabel: "Set labels on a member", schema.OpRetry: "Try again what failed on the instance",
+		schema.OpRemove: "Remove a member that the document does not count any more", schema.OpLabel: "Set labels on a member",
+		schema.OpRetry: "Try again what failed on the instance",
 	}[operation]
 }
 
@@ -104,7 +106,8 @@ and is read under its id.` + queueExit,
 			}
 			for end := time.Now().Add(wait); !taken.isFinal() && time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
 				var now struct{ Status, Result string }
-				if _, err := flags.server.Do(cmd.Context(), remote.Request{Place: place, Path: "member-operations/" + taken.OperationID}, &now); err != nil {
+				if _, err := flags.server.Do(cmd.Context(), remote.Request{Place: place, Path: "member-operations/" + taken.OperationID},
+					&now); err != nil {
 					return err
 				}
 				taken.Status, taken.Result = now.Status, now.Result
@@ -144,7 +147,8 @@ func (r operationReport) isFinal() bool { return r.Status != "requested" && r.St
 // Text implements cli.Report.
 func (r operationReport) Text(p *cli.Page) error {
 	t := p.Table("OPERATION", "MEMBER", "STATUS", "ID", "CORRELATION ID", "RESULT")
-	t.Row(cli.Visible(r.Operation), cli.Visible(r.MemberID), cli.Visible(r.Status), cli.Visible(r.OperationID), cli.Visible(r.CorrelationID), cli.OrDash(r.Result))
+	t.Row(cli.Visible(r.Operation), cli.Visible(r.MemberID), cli.Visible(r.Status), cli.Visible(r.OperationID),
+		cli.Visible(r.CorrelationID), cli.OrDash(r.Result))
 	return t.Flush()
 }
 
@@ -158,7 +162,8 @@ type nodeList struct {
 func (l nodeList) Text(p *cli.Page) error {
 	t := p.Table("MEMBER", "NODE", "STATE", "CPUS", "GPUS", "REASON")
 	for _, n := range l.Items {
-		t.Row(cli.Visible(n.Member), cli.OrDash(n.Node), cli.Visible(strings.Join(n.State, "+")), strconv.Itoa(n.CPUs), strconv.Itoa(n.GPUs), cli.OrDash(n.Reason))
+		t.Row(cli.Visible(n.Member), cli.OrDash(n.Node), cli.Visible(strings.Join(n.State, "+")), strconv.Itoa(n.CPUs),
+			strconv.Itoa(n.GPUs), cli.OrDash(n.Reason))
 	}
 	return observedTable(p, t, l.Observation)
 }

@@ -50,7 +50,8 @@ Exit status: 0 all points hold, 1 some do not, or the estate has no such app, 2 
 				return err
 			}
 			points := onboard.Check(estate.Desired, administrators, app, backends.Names())
-			report := onboardReport{"berth.onboard/v1", args[0], !slices.ContainsFunc(points, func(p onboard.Point) bool { return !p.Holds }), points}
+			report := onboardReport{"berth.onboard/v1", args[0],
+				!slices.ContainsFunc(points, func(p onboard.Point) bool { return !p.Holds }), points}
 			return errors.Join(output.Print(cmd.OutOrStdout(), report), report.exit())
 		},
 	}
@@ -69,20 +70,23 @@ func appOf(d *schema.Desired, tenant, slug string) (*schema.App, error) {
 	}
 	apps := onboard.Apps(d, tenant, slug)
 	if len(apps) == 0 && tenant != "" && len(onboard.Apps(d, "", slug)) > 0 {
-		return nil, cli.Usage(fmt.Errorf("%s has no app %s of its own: without --tenant, the check is of the platform's or of another tenant's", cli.Visible(tenant), cli.Visible(slug)))
+		return nil, cli.Usage(fmt.Errorf("%s has no app %s of its own: without --tenant, the check is of the platform's or of another "+
+			"tenant's", cli.Visible(tenant), cli.Visible(slug)))
 	}
 	if len(apps) == 0 {
 		if guess := estate.Meant(slug, slices.Sorted(maps.Keys(d.Platform.Apps))); guess != "" {
 			return nil, fmt.Errorf("there is no app %s%s", cli.Visible(slug), guess)
 		}
-		return nil, fmt.Errorf("the estate has no valid app %s: add catalog/%s/app.yaml below platform/ or tenants/<tenant>/, or run berth validate", cli.Visible(slug), cli.Visible(slug))
+		return nil, fmt.Errorf("the estate has no valid app %s: add catalog/%s/app.yaml below platform/ or tenants/<tenant>/, or run "+
+			"berth validate", cli.Visible(slug), cli.Visible(slug))
 	}
 	if len(apps) > 1 && apps[0].Key.Tenant != "" {
 		var names []string
 		for _, a := range apps {
 			names = append(names, a.Key.Tenant)
 		}
-		return nil, cli.Usage(fmt.Errorf("several tenants have an app %s: choose one of %s with --tenant", cli.Visible(slug), strings.Join(names, ", ")))
+		return nil, cli.Usage(fmt.Errorf("several tenants have an app %s: choose one of %s with --tenant", cli.Visible(slug),
+			strings.Join(names, ", ")))
 	}
 	return apps[0], nil
 }

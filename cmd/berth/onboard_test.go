@@ -19,7 +19,9 @@ func TestOnboardPageMakesAnAppReady(t *testing.T) {
 	files := labtest.Files()
 	platform, _, found := strings.Cut(string(page), "\n## A tenant's own app\n")
 	require.True(t, found)
-	shown := regexp.MustCompile("(?ms)^   `((?:platform|tenants)/\\S+\\.(?:yaml|md))`:\n\n   ```(?:yaml|markdown)\n(.*?)^   ```$").FindAllStringSubmatch(platform, -1)
+	shown := regexp.MustCompile(
+		"(?ms)^   `((?:platform|tenants)/\\S+\\.(?:yaml|md))`:\n\n   ```(?:yaml|markdown)\n(.*?)^   ```$",
+	).FindAllStringSubmatch(platform, -1)
 	require.Len(t, shown, 6, "app, its page, version, entitlement, account, instance")
 	for _, m := range shown {
 		files[m[1]] = regexp.MustCompile(`(?m)^   `).ReplaceAllString(m[2], "")

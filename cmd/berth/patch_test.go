@@ -97,7 +97,8 @@ func TestExampleChangesHaveTheirPlans(t *testing.T) {
 // finding of the plan.
 func TestPatchExitStatus(t *testing.T) {
 	dir, _ := estateRepo(t, "../../examples/lab")
-	const header = "diff --git a/platform/nodes/dev-gpu-1.yaml b/platform/nodes/dev-gpu-1.yaml\n--- a/platform/nodes/dev-gpu-1.yaml\n+++ b/platform/nodes/dev-gpu-1.yaml\n"
+	const header = "diff --git a/platform/nodes/dev-gpu-1.yaml b/platform/nodes/dev-gpu-1.yaml\n--- a/platform/nodes/dev-gpu-1.yaml\n+++ " +
+		"b/platform/nodes/dev-gpu-1.yaml\n"
 	for text, code := range map[string]int{
 		"":                               0,
 		"not a patch\n":                  2,

@@ -106,7 +106,8 @@ func requestFlags(cmd *cobra.Command, req *localplan.Request) {
 	flags.StringVar(&req.Author, "author", "", "login of the author; the plan then says whether they may make the change")
 	flags.StringSliceVar(&req.Approvers, "approver", nil, "login that approved the change, with --author; may be repeated")
 	flags.StringSliceVar(&req.Administrators, "administrator", nil, "login that berth.yaml names as an administrator, for --author")
-	flags.StringToStringVar(&req.Tenants, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
+	flags.StringToStringVar(&req.Tenants, "tenant", nil,
+		"NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 }
 
 // watchPlan plans whenever the change or its base moves.

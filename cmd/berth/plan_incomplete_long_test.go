@@ -39,13 +39,17 @@ func TestLongPlanOfAnIncompleteRepository(t *testing.T) {
 		head map[string]string
 		gone []string
 	}{
-		"the tenant of the base":      {lost: "main:" + tenant + "tenant.yaml", head: map[string]string{tenant + "tenant.yaml": "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\nspec: {display_name: New}\n"}},
-		"the tenant of both":          {lost: "main:" + tenant + "tenant.yaml", head: map[string]string{"README.md": "x"}},
-		"the tenant that goes":        {lost: "main:" + tenant + "tenant.yaml", gone: []string{tenant + "tenant.yaml", decidedPath}},
-		"an instance of the base":     {lost: "main:" + decidedPath, head: map[string]string{"README.md": "x"}},
-		"an instance that goes":       {lost: "main:" + decidedPath, gone: []string{decidedPath}},
-		"a directory of the base":     {lost: "main:" + tenant + "projects/lattice/instances", head: map[string]string{"README.md": "x"}},
-		"the tenant of the head":      {lost: "head:" + tenant + "tenant.yaml", head: map[string]string{tenant + "tenant.yaml": "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\nspec: {display_name: New}\n"}},
+		"the tenant of the base": {lost: "main:" + tenant + "tenant.yaml",
+			head: map[string]string{tenant +
+				"tenant.yaml": "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\nspec: {display_name: New}\n"}},
+		"the tenant of both":      {lost: "main:" + tenant + "tenant.yaml", head: map[string]string{"README.md": "x"}},
+		"the tenant that goes":    {lost: "main:" + tenant + "tenant.yaml", gone: []string{tenant + "tenant.yaml", decidedPath}},
+		"an instance of the base": {lost: "main:" + decidedPath, head: map[string]string{"README.md": "x"}},
+		"an instance that goes":   {lost: "main:" + decidedPath, gone: []string{decidedPath}},
+		"a directory of the base": {lost: "main:" + tenant + "projects/lattice/instances", head: map[string]string{"README.md": "x"}},
+		"the tenant of the head": {lost: "head:" + tenant + "tenant.yaml",
+			head: map[string]string{tenant +
+				"tenant.yaml": "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\nspec: {display_name: New}\n"}},
 		"another file of the head":    {lost: "head:" + decidedPath, head: map[string]string{decidedPath: "apiVersion: berth/v1\n"}},
 		"the platform of both":        {lost: "main:platform/policy/lab.yaml", head: map[string]string{"README.md": "x"}},
 		"what is in force, not base":  {lost: "main~1:" + decidedPath, base: "in force", head: map[string]string{"README.md": "x"}},

@@ -58,7 +58,8 @@ func newDecidedEstate(t *testing.T) (e decidedEstate) {
 		w.Commit, w.Epoch = tips.Main, 1
 		e.inForce, err = daemon.WriteInForce(t.Context(), tips.InForce, w)
 		require.NoError(t, err)
-		status, err = daemon.WriteStatus(t.Context(), status, reconciler.StatusBatch{Revision: reconciler.Revision{Commit: tips.Main, InForce: e.inForce, Epoch: 1}})
+		status, err = daemon.WriteStatus(t.Context(), status,
+			reconciler.StatusBatch{Revision: reconciler.Revision{Commit: tips.Main, InForce: e.inForce, Epoch: 1}})
 		require.NoError(t, err)
 		return tips.Main
 	}
@@ -114,7 +115,8 @@ func TestLocalPlanIsTheDaemonsPlan(t *testing.T) {
 	digest := func(base, inForce string, permitted map[string]string) string {
 		t.Helper()
 		p, err := decider.Proposal(t.Context(), decide.Input{
-			Repo: repo, Base: base, Head: e.topic, InForce: inForce, Permitted: permitted, Memory: &plan.Memory{}, Rules: backends.Rules, Today: "2026-11-21",
+			Repo: repo, Base: base, Head: e.topic, InForce: inForce, Permitted: permitted, Memory: &plan.Memory{}, Rules: backends.Rules,
+			Today: "2026-11-21",
 		})
 		require.NoError(t, err)
 		require.NotEmpty(t, p.Plans)
@@ -203,7 +205,8 @@ func TestPlanInCIIsAgainstTheTip(t *testing.T) {
 	require.EqualValues(t, 0, w.Jobs["check"].Steps[0].With["fetch-depth"], "all branches are fetched, berth/* too")
 	for _, ref := range []string{"main", "refs/heads/main"} { // of a pull request, and of a merge queue
 		tmp := t.TempDir()
-		ciRun(t, dir, []string{"RUNNER_TEMP=" + tmp, "GITHUB_STEP_SUMMARY=" + tmp + "/summary", "NUMBER=7", "BASE_REF=" + ref, "HEAD=" + e.topic},
+		ciRun(t, dir, []string{"RUNNER_TEMP=" + tmp, "GITHUB_STEP_SUMMARY=" + tmp + "/summary", "NUMBER=7", "BASE_REF=" + ref,
+			"HEAD=" + e.topic},
 			0, "bash", "-e", "-c", scripts["Plan"])
 		kept, err := os.ReadFile(filepath.Join(tmp, "plan", "plan.txt"))
 		require.NoError(t, err)
@@ -221,6 +224,7 @@ func TestPlanInCIIsAgainstTheTip(t *testing.T) {
 		git("update-ref", "-d", "refs/remotes/origin/"+branch)
 	}
 	ciRun(t, dir, nil, 0, "bash", "-e", "-c", file["berth"].Before[len(file["berth"].Before)-1])
-	out := ciRun(t, dir, []string{"CI_MERGE_REQUEST_TARGET_BRANCH_NAME=main", "CI_COMMIT_SHA=" + e.topic}, 0, "bash", "-e", "-c", strings.Join(file["berth"].Script, "\n"))
+	out := ciRun(t, dir, []string{"CI_MERGE_REQUEST_TARGET_BRANCH_NAME=main", "CI_COMMIT_SHA=" + e.topic}, 0, "bash", "-e", "-c",
+		strings.Join(file["berth"].Script, "\n"))
 	require.Equal(t, want, of(out))
 }

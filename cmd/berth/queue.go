@@ -34,7 +34,8 @@ func newQueueCmd() *cobra.Command {
 		Short: "Submit, list, read and cancel jobs of an instance, and show whether its queue serves",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(newQueueSubmitCmd(), newQueueListCmd(), newQueueGetCmd(), newQueueCancelCmd(), newQueueOutputCmd(), newQueueReadinessCmd())
+	cmd.AddCommand(newQueueSubmitCmd(), newQueueListCmd(), newQueueGetCmd(), newQueueCancelCmd(), newQueueOutputCmd(),
+		newQueueReadinessCmd())
 	return cmd
 }
 
@@ -103,7 +104,9 @@ prints the same job.` + queueExit,
 	f.StringVar(&key, "key", "", "idempotency key; default: a new one")
 	f.StringVar(&req.Queue, "queue", "", "requested queue; default: that of the platform's queue map")
 	f.StringVar(&req.Name, "name", "", "name of the job; default: that in the script, else the name of the script")
-	f.StringVar(&req.WorkDir, "work-dir", "", "absolute `directory` where the job runs and writes its output; default: that in the script, else a directory for this user and cluster")
+	f.StringVar(&req.WorkDir, "work-dir", "",
+		"absolute `directory` where the job runs and writes its output; default: that in the script, else a directory for this user and "+
+			"cluster")
 	f.Var(&slurmTime{&req.Minutes}, "time", "time limit: minutes, or as sbatch takes it, such as 1:30:00 or 2-0")
 	f.IntVar(&req.Nodes, "nodes", 0, "number of nodes")
 	f.IntVar(&req.Tasks, "tasks", 0, "number of tasks")
@@ -141,7 +144,9 @@ func readScript(stdin io.Reader, file []string) (string, error) {
 }
 
 // placeCmd returns a command for an instance, or for a job of one.
-func placeCmd(use, short, long, example string, args int, run func(cmd *cobra.Command, f *queueFlags, place remote.Place, args []string) error) *cobra.Command {
+func placeCmd(
+	use, short, long, example string, args int, run func(cmd *cobra.Command, f *queueFlags, place remote.Place, args []string) error,
+) *cobra.Command {
 	var flags queueFlags
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long + queueExit, Example: example, Args: cobra.ExactArgs(args),
@@ -168,7 +173,8 @@ func newQueueListCmd() *cobra.Command {
 		`  berth queue list physics.lattice/train --state pending`, 1,
 		func(cmd *cobra.Command, f *queueFlags, place remote.Place, _ []string) error {
 			if !slices.Contains(queue.States(), strings.ToUpper(state)) && state != "" {
-				return cli.Usage(fmt.Errorf("--state: unknown state %q; choose one of %s", state, strings.ToLower(strings.Join(queue.States(), ", "))))
+				return cli.Usage(fmt.Errorf("--state: unknown state %q; choose one of %s", state,
+					strings.ToLower(strings.Join(queue.States(), ", "))))
 			}
 			query := withLive(url.Values{}, live)
 			for name, value := range map[string]string{"state": state, "user": user} {
@@ -264,7 +270,8 @@ the audit has each call.`, `  berth queue output physics.lattice/train 12 --byte
 		func(cmd *cobra.Command, f *queueFlags, place remote.Place, args []string) error {
 			query := jobQuery(submitted)
 			query.Set("bytes", strconv.Itoa(bytes))
-			text, header, err := f.server.Raw(cmd.Context(), remote.Request{Place: place, Path: "queue/jobs/" + args[0] + "/output", Query: query})
+			text, header, err := f.server.Raw(cmd.Context(),
+				remote.Request{Place: place, Path: "queue/jobs/" + args[0] + "/output", Query: query})
 			if err != nil {
 				return err
 			}
@@ -401,7 +408,8 @@ type jobList struct {
 func (l jobList) Text(p *cli.Page) error {
 	t := p.Table("JOB", "STATE", "USER", "NAME", "QUEUE", "GPUS", "MEMBERS", "SUBMITTED", "REASON")
 	for _, j := range l.Items {
-		t.Row(cli.Visible(j.JobID), cli.Visible(j.State), cli.Visible(j.User), cli.OrDash(j.Name), cli.OrDash(j.Queue), strconv.Itoa(j.GPUs),
+		t.Row(cli.Visible(j.JobID), cli.Visible(j.State), cli.Visible(j.User), cli.OrDash(j.Name), cli.OrDash(j.Queue),
+			strconv.Itoa(j.GPUs),
 			cli.OrDash(strings.Join(j.Members, ",")), cli.Stamp(j.Submitted), cli.OrDash(j.Reason))
 	}
 	return observedTable(p, t, l.Observation)

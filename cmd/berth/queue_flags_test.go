@@ -9,7 +9,8 @@ import (
 // Time and memory are those of sbatch.
 func TestFlagsOfJobsAreThoseOfSbatch(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]int{"90": 90, "1:30": 2, "1:30:00": 90, "2-0": 2880, "1-2:30": 1590, "1-2:30:01": 1591, "0:00:01": 1} {
+	for text, want := range map[string]int{"90": 90, "1:30": 2, "1:30:00": 90, "2-0": 2880, "1-2:30": 1590, "1-2:30:01": 1591,
+		"0:00:01": 1} {
 		var got int
 		require.NoError(t, (&slurmTime{&got}).Set(text), text)
 		require.Equal(t, want, got, text)

@@ -37,16 +37,19 @@ func queueServer(t *testing.T, lost int) (*httptest.Server, *memory.World, schem
 	u := plan.Unit{
 		Effective: schema.EffectiveUnit{Key: train, DesiredState: schema.DesiredRunning, Users: []schema.UnixUser{anna},
 			Roles: []schema.EffectiveRole{{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: 1}}},
-		Members: []plan.Member{{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "head-1"}, {Name: "worker-0", Role: "worker", Node: "gpu-1", CPUs: 8}},
+		Members: []plan.Member{{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "head-1"},
+			{Name: "worker-0", Role: "worker", Node: "gpu-1", CPUs: 8}},
 	}
 	stamp := runtimes.Stamp{Epoch: 1, Leader: "me"}
-	p := plan.Make(plan.Input{Key: train, After: &u.Effective, Members: u.Members, Observed: plan.Observed{Key: train, Presence: plan.Absent}, Rules: rt})
+	p := plan.Make(plan.Input{Key: train, After: &u.Effective, Members: u.Members,
+		Observed: plan.Observed{Key: train, Presence: plan.Absent}, Rules: rt})
 	for _, a := range p.Actions {
 		require.NoError(t, rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: stamp}))
 	}
 	view := func() (plan.View, bool) {
 		return plan.View{Desired: campusEstate(t, nil), Effective: &schema.Effective{}, Units: plan.Remember(&plan.Status{
-			Key: train, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"}, Observed: &plan.Observed{Presence: plan.Present, Unit: &u},
+			Key: train, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"},
+			Observed: &plan.Observed{Presence: plan.Present, Unit: &u},
 		})}, true
 	}
 	queues := queueing.New(queueing.Options{
@@ -106,7 +109,8 @@ func TestQueueCommands(t *testing.T) {
 	out := run("#!/bin/sh\necho hello\n", "queue", "submit", at, "--name", "greet", "--time", "5", "-o", "json")
 	var made jobReport
 	require.NoError(t, json.Unmarshal([]byte(out), &made))
-	require.Equal(t, []any{"berth.job/v1", "1", "greet", "anna", "RUNNING", 5}, []any{made.Format, made.JobID, made.Name, made.User, made.State, made.Minutes})
+	require.Equal(t, []any{"berth.job/v1", "1", "greet", "anna", "RUNNING", 5},
+		[]any{made.Format, made.JobID, made.Name, made.User, made.State, made.Minutes})
 	out = run("", "queue", "list", at)
 	require.Equal(t, 4, strings.Count(out, "\n"), "the heading, one job, and the time below an empty line:\n%s", out)
 	require.Regexp(t, `\n\nobserved \S+ \S+Z, \d+ s before the answer\n$`, out)
@@ -145,7 +149,8 @@ func TestQueueCommands(t *testing.T) {
 	for _, args := range [][]string{{"node", "list", at}, {"node", "list", at, "--live"}} {
 		require.Regexp(t, `worker-0 +- +running +8 +0 +-\n\nobserved `, run("", args...))
 	}
-	require.Regexp(t, `(?s)serves +yes\n.*queue map +everybody\n.*control plane reachable +yes +the control plane runs\n`, run("", "queue", "readiness", at))
+	require.Regexp(t, `(?s)serves +yes\n.*queue map +everybody\n.*control plane reachable +yes +the control plane runs\n`,
+		run("", "queue", "readiness", at))
 
 	wrong := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(wrong, []byte("wrong\n"), 0o600))

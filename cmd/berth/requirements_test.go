@@ -170,7 +170,8 @@ func TestMakeRunsTheTests(t *testing.T) {
 			return err
 		}
 		for name := range testsIn(t, file) {
-			require.True(t, runs(t, file, name), "%s: a test of the build with the tag long is named TestLong…, one with the tag machines TestMachine…: %s", file, name)
+			require.True(t, runs(t, file, name),
+				"%s: a test of the build with the tag long is named TestLong…, one with the tag machines TestMachine…: %s", file, name)
 		}
 		require.NotContains(t, read(file), "testing."+"Short()", "%s: neither target runs with -short", file)
 		return nil

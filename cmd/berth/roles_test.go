@@ -33,7 +33,8 @@ func TestPrintRoles(t *testing.T) {
 
 	lines := strings.Split(text.String(), "\n")
 	require.Equal(t, []string{"PLATFORM", "TENANT", "PROJECT", "SERVICE"}, strings.Fields(lines[0]))
-	require.Equal(t, "PERMISSION superadmin ops owner admin owner admin member viewer account allows to", strings.Join(strings.Fields(lines[1]), " "))
+	require.Equal(t, "PERMISSION superadmin ops owner admin owner admin member viewer account allows to",
+		strings.Join(strings.Fields(lines[1]), " "))
 	column := strings.Index(lines[1], "allows to")
 	for i, row := range got.Permissions {
 		line := lines[i+2]
@@ -41,7 +42,8 @@ func TestPrintRoles(t *testing.T) {
 		require.Equal(t, row.Doc, line[column:], "columns are aligned")
 		require.Len(t, strings.Fields(line[:column]), 10, line)
 	}
-	require.Contains(t, strings.Join(strings.Fields(text.String()), " "), "apps.instance.member.operate allow allow allow allow allow allow - - listed drain")
+	require.Contains(t, strings.Join(strings.Fields(text.String()), " "),
+		"apps.instance.member.operate allow allow allow allow allow allow - - listed drain")
 }
 
 type full struct{}
@@ -61,7 +63,8 @@ func TestEveryDocumentNeedsAPermission(t *testing.T) {
 		for _, c := range []schema.PathChange{{Path: path, To: "2"}, {Path: path, From: "1", To: "2"}, {Path: path, From: "1"}} {
 			needs := authority.Needs(r.Desired, r.Desired, key, c)
 			require.NotEmpty(t, needs, path)
-			for _, dec := range authority.Decide(authority.Rules{Base: r.Desired}, authority.Actor{Login: "mallory", Proof: authority.ProofPullRequest, BreakGlass: "x"}, needs) {
+			for _, dec := range authority.Decide(authority.Rules{Base: r.Desired},
+				authority.Actor{Login: "mallory", Proof: authority.ProofPullRequest, BreakGlass: "x"}, needs) {
 				require.False(t, dec.Allowed, path)
 			}
 		}

@@ -123,7 +123,8 @@ func referenceOf(args []string) ([]byte, error) {
 	i := slices.Index(backends.Names(), args[0])
 	if i < 0 {
 		if slices.ContainsFunc(schema.Kinds(), func(k schema.Kind) bool { return strings.EqualFold(string(k), args[0]) }) {
-			return nil, cli.Usage(fmt.Errorf("schema docs: %s is a kind: berth schema docs without an argument describes all kinds", args[0]))
+			return nil, cli.Usage(fmt.Errorf("schema docs: %s is a kind: berth schema docs without an argument describes all kinds",
+				args[0]))
 		}
 		return nil, cli.Usage(fmt.Errorf("schema docs: no backend %q; the backends are %s", args[0], strings.Join(backends.Names(), ", ")))
 	}
@@ -141,13 +142,15 @@ func configIntro(b runtimes.Backend) string {
 	if b.Reference() != nil {
 		effect = " [" + b.Name() + "-options.md](" + b.Name() + "-options.md) says what a change does to a running cluster."
 	}
-	return "These fields configure an app whose version has `runtime_backend: " + b.Name() + "`. This page is generated: `berth schema docs " + b.Name() + "` prints it.\n\n" +
+	return "These fields configure an app whose version has `runtime_backend: " + b.Name() +
+		"`. This page is generated: `berth schema docs " + b.Name() + "` prints it.\n\n" +
 		"| Layer | Field of the document | Sets |\n|---|---|---|\n" +
 		"| 1 | – | the defaults on this page |\n" +
 		"| 2 | `spec.manifest.parameters` of the AppVersion | defaults for the instances of the version |\n" +
 		"| 3 | `spec.config` of the Instance or SharedRuntime | values for this one |\n\n" +
 		"A later layer overrides an earlier one: a mapping field by field, a list as a whole. " +
-		"`berth explain TENANT.PROJECT/INSTANCE config.FIELD`, with a field of the first table, shows the layer that set its value." + effect + "\n\n" +
+		"`berth explain TENANT.PROJECT/INSTANCE config.FIELD`, with a field of the first table, shows the layer that set its value." +
+		effect + "\n\n" +
 		"`berth validate` refuses an unknown field or a value out of range, with file and line. `[]` stands for each item of a list. " +
 		"Without a default, a field is absent and the software's own default counts."
 }

@@ -60,19 +60,24 @@ func labUnits() []plan.Status {
 		return plan.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 	}
 	member := func(name, node string, state plan.State) plan.MemberStatus {
-		return plan.MemberStatus{Member: plan.Member{Name: name, Role: name[:len(name)-2], Node: node}, State: state, Placed: "the first of 2 free nodes"}
+		return plan.MemberStatus{Member: plan.Member{Name: name, Role: name[:len(name)-2], Node: node}, State: state,
+			Placed: "the first of 2 free nodes"}
 	}
 	train := schema.InstanceKey("physics", "lattice", "train")
 	return []plan.Status{{
 		Key: train, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"},
-		Conditions: []plan.Condition{condition("Authorized", "False", "Held", "nobody with apps.instance.update approved the change"), condition("Ready", "True", "Running", "")},
-		Members:    []plan.MemberStatus{member("controller-0", "dev-lab-1", plan.Running), member("worker-0", "dev-gpu-1", plan.Running)},
-		Observed:   &plan.Observed{Key: train, Presence: plan.Present, Complete: true},
+		Conditions: []plan.Condition{condition("Authorized", "False", "Held", "nobody with apps.instance.update approved the change"),
+			condition("Ready", "True", "Running", "")},
+		Members:  []plan.MemberStatus{member("controller-0", "dev-lab-1", plan.Running), member("worker-0", "dev-gpu-1", plan.Running)},
+		Observed: &plan.Observed{Key: train, Presence: plan.Present, Complete: true},
 	}, {
-		Key: schema.InstanceKey("biology", "genomes", "assembly"), Phase: plan.PhaseFailed, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"},
-		Conditions:  []plan.Condition{condition("Ready", "False", "Failed", "join worker-0: dev-gpu-3: connection refused")},
-		Members:     []plan.MemberStatus{member("controller-0", "dev-lab-1", plan.Running), member("worker-0", "dev-gpu-3", plan.Partial)},
-		LastApplied: plan.LastApplied{Retry: &plan.Retry{Attempts: 3, Next: time.Date(2026, 8, 1, 10, 0, 20, 0, time.UTC), Reason: "connection refused"}},
+		Key: schema.InstanceKey("biology", "genomes", "assembly"), Phase: plan.PhaseFailed,
+		EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"},
+		Conditions:      []plan.Condition{condition("Ready", "False", "Failed", "join worker-0: dev-gpu-3: connection refused")},
+		Members: []plan.MemberStatus{member("controller-0", "dev-lab-1", plan.Running),
+			member("worker-0", "dev-gpu-3", plan.Partial)},
+		LastApplied: plan.LastApplied{Retry: &plan.Retry{Attempts: 3, Next: time.Date(2026, 8, 1, 10, 0, 20, 0, time.UTC),
+			Reason: "connection refused"}},
 	}}
 }
 
@@ -81,7 +86,8 @@ func labUnits() []plan.Status {
 func campusShared() reconciler.StatusBatch {
 	department := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}
 	attachment := func(name, phase string, status plan.ConditionStatus, reason plan.Reason, message string) plan.ThingStatus {
-		return plan.ThingStatus{Key: schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "department", Name: name}, Phase: phase,
+		return plan.ThingStatus{Key: schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "department", Name: name},
+			Phase:      phase,
 			Conditions: []plan.Condition{{Type: "Ready", Status: status, Reason: reason, Message: message}}}
 	}
 	const why = "no Instance of physics.lattice names the shared runtime department"
@@ -89,22 +95,29 @@ func campusShared() reconciler.StatusBatch {
 	ready := []plan.Condition{{Type: "Ready", Status: "True", Reason: "Running"}}
 	names := &plan.Integration{SchedulerType: "slurm", Adapter: "runtimes/slurm", References: map[string]string{"node": "gpu-3"}}
 	const overdue = "the rollback expired on 2026-11-23: ops renews or removes it (task 12)"
-	queues := plan.ThingStatus{Key: schema.Key{Kind: schema.KindQueueMap, Name: "physics"}, Phase: schema.ModePassthrough, Conditions: []plan.Condition{
-		{Type: "Ready", Status: "True", Reason: "InForce"}, {Type: "RollbackExpired", Status: "True", Reason: "Expired", Message: overdue}, {Type: "Stalled", Status: "True", Reason: "Expired", Message: overdue}}}
+	queues := plan.ThingStatus{Key: schema.Key{Kind: schema.KindQueueMap, Name: "physics"}, Phase: schema.ModePassthrough,
+		Conditions: []plan.Condition{
+			{Type: "Ready", Status: "True", Reason: "InForce"},
+			{Type: "RollbackExpired", Status: "True", Reason: "Expired", Message: overdue},
+			{Type: "Stalled", Status: "True", Reason: "Expired", Message: overdue}}}
 	return reconciler.StatusBatch{
 		Units: []plan.Status{
 			{Key: department, Phase: plan.PhaseRunning, EffectiveValues: values, Conditions: ready,
 				Members: []plan.MemberStatus{
 					{Member: plan.Member{Name: "controller-0", Role: "controller", Node: "head-1"}, State: plan.Running},
-					{Member: plan.Member{Name: "worker-0", Role: "worker", Node: "gpu-3", Loan: &schema.Loan{ProjectID: "physics.collider", Until: "2027-03-01"}}, State: plan.Running, Placed: "lent", Note: "Slurm has 30 of its 32 CPUs", Integration: names},
+					{Member: plan.Member{Name: "worker-0", Role: "worker", Node: "gpu-3",
+						Loan: &schema.Loan{ProjectID: "physics.collider", Until: "2027-03-01"}}, State: plan.Running, Placed: "lent",
+						Note: "Slurm has 30 of its 32 CPUs", Integration: names},
 				},
 				Attachments: []plan.AttachmentStatus{
 					{ProjectID: "physics.collider", Name: "collider", Phase: plan.AttachmentAttached, Reason: "Attached"},
 					{ProjectID: "physics.lattice", Name: "lattice", Phase: plan.AttachmentRequested, Reason: "NotAccepted", Message: why},
 				}},
-			{Key: schema.InstanceKey("physics", "collider", "analysis"), Phase: plan.PhaseRunning, EffectiveValues: values, Conditions: ready},
+			{Key: schema.InstanceKey("physics", "collider", "analysis"), Phase: plan.PhaseRunning, EffectiveValues: values,
+				Conditions: ready},
 		},
-		Things: []plan.ThingStatus{attachment("collider", "attached", "True", "Attached", ""), attachment("lattice", "requested", "False", "NotAccepted", why), queues},
+		Things: []plan.ThingStatus{attachment("collider", "attached", "True", "Attached", ""),
+			attachment("lattice", "requested", "False", "NotAccepted", why), queues},
 	}
 }
 
@@ -114,17 +127,23 @@ func campusShared() reconciler.StatusBatch {
 func TestStatusScripts(t *testing.T) {
 	lab := exampleFiles(t, "lab")
 	trainFile := "tenants/physics/projects/lattice/instances/train.yaml"
-	held := []schema.Held{{Key: schema.InstanceKey("physics", "lattice", "train"), File: trainFile, Reason: "unauthorised", Message: "nobody with apps.instance.update\x1b[31m approved the change"},
-		{Key: schema.InstanceKey("physics", "lattice", "sweep"), File: "tenants/physics/projects/lattice/instances/sweep.yaml", Reason: "denied", Message: "asks for 9 GPUs, at most 6 are allowed"},
-		{Key: schema.InstanceKey("biology", "genomes", "assembly"), File: "tenants/biology/projects/genomes/instances/assembly.yaml", Reason: "invalid", Message: "spec.roles.worker.count: got -1"}}
+	held := []schema.Held{{Key: schema.InstanceKey("physics", "lattice", "train"), File: trainFile, Reason: "unauthorised",
+		Message: "nobody with apps.instance.update\x1b[31m approved the change"},
+		{Key: schema.InstanceKey("physics", "lattice", "sweep"), File: "tenants/physics/projects/lattice/instances/sweep.yaml",
+			Reason: "denied", Message: "asks for 9 GPUs, at most 6 are allowed"},
+		{Key: schema.InstanceKey("biology", "genomes", "assembly"), File: "tenants/biology/projects/genomes/instances/assembly.yaml",
+			Reason: "invalid", Message: "spec.roles.worker.count: got -1"}}
 	node := func(name, phase string, cs ...plan.Condition) plan.ThingStatus {
 		return plan.ThingStatus{Key: schema.Key{Kind: schema.KindNode, Name: name}, Phase: phase, Conditions: cs}
 	}
 	train := schema.InstanceKey("physics", "lattice", "train")
 	running := recorded(t, lab, reconciler.InForce{Held: held}, reconciler.StatusBatch{
-		Units:  labUnits(),
-		Things: []plan.ThingStatus{node("dev-gpu-1", "in use"), node("dev-gpu-3", "in use", plan.Condition{Type: "Stalled", Status: "True", Reason: "Unreachable", Message: "SSH: connection refused"})},
-		Events: []plan.Event{{EventID: event.ID(event.InstanceRunning, train, "x", 1), EventType: string(event.InstanceRunning), OccurredAt: time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC), Version: "1", CorrelationID: "corr-1",
+		Units: labUnits(),
+		Things: []plan.ThingStatus{node("dev-gpu-1", "in use"),
+			node("dev-gpu-3", "in use", plan.Condition{Type: "Stalled", Status: "True", Reason: "Unreachable",
+				Message: "SSH: connection refused"})},
+		Events: []plan.Event{{EventID: event.ID(event.InstanceRunning, train, "x", 1), EventType: string(event.InstanceRunning),
+			OccurredAt: time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC), Version: "1", CorrelationID: "corr-1",
 			Payload: []byte(`{"project_id":"physics.lattice","app_instance_id":"train","resource_name":"physics.lattice/train"}`)}},
 	})
 	decided := running.Tip("main")
@@ -133,14 +152,16 @@ func TestStatusScripts(t *testing.T) {
 	stopped := exampleFiles(t, "lab")
 	stopped["platform/pause.yaml"] = "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: power work in hall 2}\n"
 	paused := recorded(t, stopped, reconciler.InForce{}, reconciler.StatusBatch{Units: labUnits()[:1]})
-	empty := recorded(t, map[string]string{"README.md": "an estate\n"}, reconciler.InForce{}, reconciler.StatusBatch{Revision: reconciler.Revision{Frozen: "main was rewritten"}})
+	empty := recorded(t, map[string]string{"README.md": "an estate\n"}, reconciler.InForce{},
+		reconciler.StatusBatch{Revision: reconciler.Revision{Frozen: "main was rewritten"}})
 	fresh := gittest.New(t, lab)
 	shared := recorded(t, exampleFiles(t, "campus"), reconciler.InForce{}, campusShared())
 
 	example, err := filepath.Abs(filepath.Join(moduleRoot, "examples/lab"))
 	require.NoError(t, err)
 	runScripts(t, "testdata/status", func(env *testscript.Env) error {
-		for name, s := range map[string]*gittest.Server{"LAB": running, "PAUSED": paused, "EMPTY": empty, "FRESH": fresh, "SHARED": shared} {
+		for name, s := range map[string]*gittest.Server{"LAB": running, "PAUSED": paused, "EMPTY": empty, "FRESH": fresh,
+			"SHARED": shared} {
 			env.Setenv(name, s.Dir)
 		}
 		env.Setenv("DECIDED", decided[:12])
@@ -153,9 +174,11 @@ func TestStatusScripts(t *testing.T) {
 // The linker's stamp takes precedence over Go's build information.
 func TestVersionOf(t *testing.T) {
 	info := &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: []debug.BuildSetting{
-		{Key: "vcs.revision", Value: "0123456789012345678901234567890123456789"}, {Key: "vcs.time", Value: "2026-08-01T10:00:00Z"}, {Key: "vcs.modified", Value: "true"},
+		{Key: "vcs.revision", Value: "0123456789012345678901234567890123456789"}, {Key: "vcs.time", Value: "2026-08-01T10:00:00Z"},
+		{Key: "vcs.modified", Value: "true"},
 	}}
-	require.Contains(t, versionOf(info).text(), "berth unknown (commit 0123456789012345678901234567890123456789, modified, 2026-08-01T10:00:00Z, go")
+	require.Contains(t, versionOf(info).text(),
+		"berth unknown (commit 0123456789012345678901234567890123456789, modified, 2026-08-01T10:00:00Z, go")
 	require.Contains(t, versionOf(nil).text(), "berth unknown (commit unknown, date unknown, go")
 	buildVersion, buildCommit = "v1.2.0", "feed"
 	t.Cleanup(func() { buildVersion, buildCommit = "", "" })

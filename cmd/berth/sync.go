@@ -75,7 +75,8 @@ Exit status: 0 converged, 1 not converged or failed, 2 usage.`,
 func needsOnce(cmd *cobra.Command, once bool) error {
 	for _, name := range []string{"timeout", "verbose", "output"} {
 		if cmd.Flags().Changed(name) && !once {
-			return cli.Usage(fmt.Errorf("sync: --%s needs --once: without it, sync follows the branch until it is interrupted, and logs each step", name))
+			return cli.Usage(fmt.Errorf("sync: --%s needs --once: without it, sync follows the branch until it is interrupted, and logs "+
+				"each step", name))
 		}
 	}
 	return nil

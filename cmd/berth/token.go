@@ -93,7 +93,8 @@ func checkToken(ctx context.Context, e *inspect.Estate, account schema.Key, toke
 		return err
 	}
 	if _, err := api.Verify(token, audience, desired, time.Now()); err != nil {
-		return fmt.Errorf("the API would refuse this token: %w; berth describe serviceaccount %s shows the account and its keys, and --key-id names one", err, account.ResourceName())
+		return fmt.Errorf("the API would refuse this token: %w; berth describe serviceaccount %s shows the account and its keys, and "+
+			"--key-id names one", err, account.ResourceName())
 	}
 	return nil
 }

@@ -40,8 +40,13 @@ func TestTokenCommand(t *testing.T) {
 	require.NoError(t, err)
 
 	d := campusEstate(t, map[string]string{
-		"tenants/physics/projects/lattice/service-accounts/ci.yaml": "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: 2026-11, key: \"" + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(line))) + "\"}]\n  scopes: [apps.instance.read, scheduler.instance.read]\n  allowed_endpoints: [\"GET /api/v1/projects/{project_id}/app-instances\"]\n",
-		"tenants/physics/projects/lattice/roles.yaml":               "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [{service_account: ci, role: service_account}]}\n",
+		"tenants/physics/projects/lattice/service-accounts/ci.yaml": "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: " +
+			"ci}\nspec:\n  display_name: x\n  public_keys: [{id: 2026-11, key: \"" +
+			strings.TrimSpace(string(ssh.MarshalAuthorizedKey(line))) +
+			"\"}]\n  scopes: [apps.instance.read, scheduler.instance.read]\n  allowed_endpoints: [\"GET " +
+			"/api/v1/projects/{project_id}/app-instances\"]\n",
+		"tenants/physics/projects/lattice/roles.yaml": "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: " +
+			"{members: [{service_account: ci, role: service_account}]}\n",
 	})
 	log := slog.New(slog.DiscardHandler)
 	handler, err := api.New(api.Options{

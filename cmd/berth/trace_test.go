@@ -20,7 +20,9 @@ import (
 func TestTraceOfCommitsDecidedTogether(t *testing.T) {
 	s := gittest.New(t, map[string]string{"README.md": "an estate\n"})
 	commit := func(subject string) string {
-		return s.MustCommit(t, "main", gittest.Commit{Message: subject, Files: map[string]string{"tenants/physics/projects/lhc/instances/" + subject + ".yaml": "x\n"}})
+		return s.MustCommit(t, "main",
+			gittest.Commit{Message: subject,
+				Files: map[string]string{"tenants/physics/projects/lhc/instances/" + subject + ".yaml": "x\n"}})
 	}
 	open := func() *gitrepo.Repo {
 		repo, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: t.TempDir()})

@@ -82,7 +82,8 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 		},
 	}
 	output.Flag(cmd, validation.Forms()...)
-	cmd.Flags().StringToStringVar(&own, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
+	cmd.Flags().StringToStringVar(&own, "tenant", nil,
+		"NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 	cmd.Flags().BoolVar(&again, "watch", false, "check again whenever a file changes")
 	return cmd
 }

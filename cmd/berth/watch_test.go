@@ -104,7 +104,8 @@ func TestPlanWatch(t *testing.T) {
 	// A patch that is still being edited.
 	file := filepath.Join(t.TempDir(), "a.patch")
 	write(t, file, "not yet\n")
-	require.Error(t, exec.Command("berth", "plan", "--watch", "--repo", dir, "--patch", file).Run(), "an initially invalid patch is a usage error")
+	require.Error(t, exec.Command("berth", "plan", "--watch", "--repo", dir, "--patch", file).Run(),
+		"an initially invalid patch is a usage error")
 	write(t, file, "")
 	p = berth(t, "plan", "--watch", "--repo", dir, "--base", "main~1", "--patch", file, "-o", "markdown")
 	p.prints(`^\*\*Ready to merge\.\*\* No file of the estate changes\.`)

@@ -26,7 +26,8 @@ func (f *failing) Name() string      { return "TestLongX" }
 func TestFailureNamesTheCommandThatRepeatsIt(t *testing.T) {
 	t.Setenv("BERTH_SEED", "7")
 	t.Setenv("BERTH_PART", "yes")
-	for target, command := range map[string]string{"": "make test-long RUN=TestLongX", "test-long": "make test-long RUN=TestLongX", "test-slurm": "make test-slurm"} {
+	for target, command := range map[string]string{"": "make test-long RUN=TestLongX", "test-long": "make test-long RUN=TestLongX",
+		"test-slurm": "make test-slurm"} {
 		t.Setenv("BERTH_TARGET", target)
 		f := &failing{TB: t}
 		require.Equal(t, uint64(7), explore.Seed(f))

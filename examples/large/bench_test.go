@@ -130,8 +130,10 @@ func (w *world) decide(main string, changed map[string]string, step func(string)
 	paths := slices.Collect(maps.Keys(changed))
 	_ = parallel.Each(len(paths), func(i int) error { // as the loop's workers do
 		path := paths[i]
-		key := schema.InstanceKey(strings.Split(path, "/")[1], strings.Split(path, "/")[3], strings.TrimSuffix(filepath.Base(path), ".yaml"))
-		p := plan.Make(plan.Input{Key: key, After: d.Effective.Unit(key), Members: placed.Members(key), Observed: *w.memory.Get(key).Observed})
+		key := schema.InstanceKey(strings.Split(path, "/")[1], strings.Split(path, "/")[3],
+			strings.TrimSuffix(filepath.Base(path), ".yaml"))
+		p := plan.Make(plan.Input{Key: key, After: d.Effective.Unit(key), Members: placed.Members(key),
+			Observed: *w.memory.Get(key).Observed})
 		assert.NotEmpty(w.b, p.Digest)
 		return nil
 	})
@@ -221,7 +223,8 @@ func BenchmarkResident(b *testing.B) {
 		l := loader(b)
 		d := decide.New(decide.Options{Loader: l})
 		var desired *schema.Desired
-		read, err := d.Commit(context.Background(), decide.Standing{}, []decide.Step{{Commit: "c", Tree: estate.Files(large.Estate(12_750))}}, today)
+		read, err := d.Commit(context.Background(), decide.Standing{},
+			[]decide.Step{{Commit: "c", Tree: estate.Files(large.Estate(12_750))}}, today)
 		require.NoError(b, err)
 		desired = read.Desired
 		mem := settled(read.Effective)

@@ -101,7 +101,8 @@ func (e *estate) node(i int) {
 	at := fmt.Sprintf("  address: 10.%d.%d.%d\n  region: %s\n", 64+i/62500, i/250%250, i%250+1, region)
 	topology := fmt.Sprintf("  topology:\n    rack: r%d\n    switch: leaf-%d\n", i/20, i/80)
 	if i%controllers == 0 {
-		e.put(fmt.Sprintf("platform/nodes/ctl-%05d.yaml", i), "Node", at+"  sku: cpu-small\n  roles: [controller]\n  capacity:\n    cpus: 16\n    memory_mib: 64000\n"+topology)
+		e.put(fmt.Sprintf("platform/nodes/ctl-%05d.yaml", i), "Node",
+			at+"  sku: cpu-small\n  roles: [controller]\n  capacity:\n    cpus: 16\n    memory_mib: 64000\n"+topology)
 		return
 	}
 	e.put(fmt.Sprintf("platform/nodes/gpu-%05d.yaml", i), "Node", at+`  sku: gpu-a100-4
@@ -118,7 +119,8 @@ func (e *estate) node(i int) {
 
 func (e *estate) tenant(t, every int) {
 	at := "tenants/" + Tenant(t) + "/"
-	e.put(at+"tenant.yaml", "Tenant", fmt.Sprintf("  display_name: Department %d\n  description: One of many departments of the campus\n", t))
+	e.put(at+"tenant.yaml", "Tenant",
+		fmt.Sprintf("  display_name: Department %d\n  description: One of many departments of the campus\n", t))
 	e.put(at+"policy.yaml", "Policy", "  max_gpus_per_instance: 6\n  max_instances_per_project: 30\n")
 	e.put(at+"roles.yaml", "RoleBinding", fmt.Sprintf("  members:\n    - login: owner-%d\n      role: tenant_owner\n", t))
 	for p := range projects {
@@ -128,7 +130,8 @@ func (e *estate) tenant(t, every int) {
 		for m := range 4 {
 			uid := 20000 + (t*projects+p)*4 + m
 			role := []string{"project_admin", "project_member", "project_member", "project_viewer"}[m]
-			fmt.Fprintf(&members, "    - login: person-%d\n      role: %s\n      unix_user:\n        name: u%d\n        uid: %d\n", uid, role, uid, uid)
+			fmt.Fprintf(&members, "    - login: person-%d\n      role: %s\n      unix_user:\n        name: u%d\n        uid: %d\n", uid,
+				role, uid, uid)
 		}
 		e.put(at+"roles.yaml", "RoleBinding", "  members:\n"+members.String())
 		e.put(at+"entitlements/"+e.app+".yaml", "Entitlement", "  enabled: true\n  policy_overrides:\n    max_gpus_per_instance: 4\n")
@@ -146,7 +149,8 @@ func (e *estate) instance(name string, i, every int) {
 	}
 	config := ""
 	if i%4 == 0 {
-		config = fmt.Sprintf("  config:\n    partitions:\n      - name: main\n        default: true\n        max_time_minutes: %d\n", 60*(i+1))
+		config = fmt.Sprintf("  config:\n    partitions:\n      - name: main\n        default: true\n        max_time_minutes: %d\n",
+			60*(i+1))
 	}
 	e.put(name, "Instance", fmt.Sprintf(`  app: %s
   version: %s

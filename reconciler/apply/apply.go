@@ -137,7 +137,8 @@ func (w *walk) effect(ctx context.Context, a plan.Action, out plan.Outcome) plan
 	log.DebugContext(ctx, "action begins", "reason", a.Reason)
 
 	start := time.Now()
-	err := w.call(ctx, log, runtimes.Change{Plan: w.plan, Action: a, Stamp: stamp, RecordUsage: w.o.RecordUsage, JobsLost: w.o.JobsLost, Log: log})
+	err := w.call(ctx, log, runtimes.Change{Plan: w.plan, Action: a, Stamp: stamp, RecordUsage: w.o.RecordUsage, JobsLost: w.o.JobsLost,
+		Log: log})
 	out.Duration = time.Since(start)
 	out.State = stateOf(err)
 	if err != nil {

@@ -164,7 +164,8 @@ func TestErrorsBecomeStates(t *testing.T) {
 		{fmt.Errorf("host a: %w", runtimes.ErrUnreachable), plan.Uncertain},
 		{fmt.Errorf("host a: %w", context.DeadlineExceeded), plan.Uncertain},
 		{fmt.Errorf("3 jobs: %w", runtimes.ErrWaiting), plan.Waiting},
-		{fmt.Errorf("stop: %w", &runtimes.OpError{Host: "a", Code: "busy", Message: "another operation on this host has not ended"}), plan.Waiting},
+		{fmt.Errorf("stop: %w", &runtimes.OpError{Host: "a", Code: "busy", Message: "another operation on this host has not ended"}),
+			plan.Waiting},
 		{&runtimes.OpError{Host: "a", Code: "timeout", Message: "did not end within 10 s"}, plan.Failed},
 	} {
 		f := &fake{act: func(context.Context, runtimes.Change) error { return c.err }}

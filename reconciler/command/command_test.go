@@ -16,7 +16,8 @@ func table() []command.Verb {
 		{Name: "plan"},
 		{Name: "apply", Args: []command.Argument{{Name: "COMMIT", Parse: command.Commit}}, BreakGlass: true},
 		{Name: "ack-delete", Args: []command.Argument{{Name: "DIGEST", Parse: command.Digest}}},
-		{Name: "explain", Args: []command.Argument{{Name: "INSTANCE", Parse: command.Instance}, {Name: "FIELD", Parse: command.Field, Optional: true}}},
+		{Name: "explain", Args: []command.Argument{{Name: "INSTANCE", Parse: command.Instance},
+			{Name: "FIELD", Parse: command.Field, Optional: true}}},
 	}
 }
 

@@ -56,7 +56,8 @@ func (d *Decider) Apply(ctx context.Context, in Input, a Apply) (Applied, error)
 		case touches(since, c.Path):
 			out.Replaced = append(out.Replaced, c.Path)
 		case part >= 0:
-			out.Left = append(out.Left, schema.Held{File: c.Path, Reason: schema.HeldUnreadable, Message: g.main.Unreadable[part] + " cannot be read; repair it first"})
+			out.Left = append(out.Left, schema.Held{File: c.Path, Reason: schema.HeldUnreadable,
+				Message: g.main.Unreadable[part] + " cannot be read; repair it first"})
 		case i >= 0: // else it is in force
 			out.authorise(g, next.authored, who, g.changes[i])
 		}

@@ -71,7 +71,8 @@ func TestApplyTakesDocumentsTheUserMayChange(t *testing.T) {
 	t.Parallel()
 	// A push by an unknown author changes one document of the project and one of the
 	// tenant.
-	s := holding(t, "", nil, map[string]string{train: instance("train", 2, 1), rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 4\n")})
+	s := holding(t, "", nil, map[string]string{train: instance("train", 2, 1),
+		rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 4\n")})
 	got := s.apply("vic")
 	require.Empty(t, got.Taken)
 	require.Empty(t, got.Digest)
@@ -84,7 +85,8 @@ func TestApplyTakesDocumentsTheUserMayChange(t *testing.T) {
 	require.Equal(t, map[string]schema.HeldReason{rules: schema.HeldUnauthorised}, reasons(got.Decision.Held))
 	require.Len(t, got.Proposal.Plans, 1)
 	require.Equal(t, trainKey, got.Proposal.Plans[0].Key)
-	require.Equal(t, []plan.DocumentChange{{Key: trainKey, File: train, Change: "modified", Fields: []plan.Change{{Field: "spec.roles.worker.count", Before: "1", After: "2"}}}}, got.Proposal.Documents)
+	require.Equal(t, []plan.DocumentChange{{Key: trainKey, File: train, Change: "modified",
+		Fields: []plan.Change{{Field: "spec.roles.worker.count", Before: "1", After: "2"}}}}, got.Proposal.Documents)
 	require.Equal(t, "pia", got.Verdicts[0].By.Login)
 	require.True(t, got.Verdicts[0].Authority[0].Allowed)
 
@@ -103,9 +105,10 @@ func TestApplyOverridesNeitherPolicyNorErrors(t *testing.T) {
 		change map[string]string
 		reason schema.HeldReason
 	}{
-		"invalid":             {map[string]string{other: "kind: Instance\n"}, schema.HeldInvalid},
-		"denied by policy":    {map[string]string{other: instance("other", 8, 8)}, schema.HeldDenied},
-		"waits for reference": {map[string]string{other: strings.Replace(instance("other", 1, 1), "app: batch", "app: nowhere", 1)}, schema.HeldInvalid},
+		"invalid":          {map[string]string{other: "kind: Instance\n"}, schema.HeldInvalid},
+		"denied by policy": {map[string]string{other: instance("other", 8, 8)}, schema.HeldDenied},
+		"waits for reference": {map[string]string{other: strings.Replace(instance("other", 1, 1), "app: batch", "app: nowhere", 1)},
+			schema.HeldInvalid},
 		"deletion protection": {map[string]string{train: ""}, schema.HeldDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -216,7 +219,8 @@ func TestApplyUsesTheRolesInForceAtTheCommand(t *testing.T) {
 	change := map[string]string{train: instance("train", 2, 1)}
 	s := holding(t, "", nil, change)
 	require.Empty(t, s.apply("vic").Taken)
-	s = holding(t, "", nil, change, map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("vic", "project_owner"))})
+	s = holding(t, "", nil, change,
+		map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("vic", "project_owner"))})
 	require.Equal(t, []string{train}, taken(s.apply("vic")))
 }
 

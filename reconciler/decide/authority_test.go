@@ -33,7 +33,8 @@ func governed(with map[string]string) map[string]string {
 	files := map[string]string{
 		"platform/roles/operators.yaml": roles("operators", member("olga", "platform_superadmin"), member("otto", "platform_ops")),
 		tenantRoles:                     roles("roles", member("tina", "tenant_admin")),
-		projectRoles:                    roles("roles", member("pia", "project_owner"), member("mel", "project_member"), member("vic", "project_viewer")),
+		projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_member"),
+			member("vic", "project_viewer")),
 	}
 	maps.Copy(files, with)
 	return estateFiles(files)
@@ -56,7 +57,8 @@ func tell(t *testing.T, with map[string]string) *story {
 
 func tellBy(t *testing.T, l *estate.Loader, with map[string]string) *story {
 	t.Helper()
-	s := &story{t: t, d: decide.New(decide.Options{Loader: l, Authority: &decide.Authority{Administrators: []string{"root"}}}), main: governed(with)}
+	s := &story{t: t, d: decide.New(decide.Options{Loader: l, Authority: &decide.Authority{Administrators: []string{"root"}}}),
+		main: governed(with)}
 	_, err := s.decide([]decide.Step{{Commit: "c0", Tree: estate.Files(s.main)}})
 	require.NoError(t, err)
 	return s
@@ -169,7 +171,8 @@ func TestUnauthorizedChangeIsHeld(t *testing.T) {
 	require.Len(t, d.Verdicts, 1, "a held change is reported once")
 
 	// A later permission of vic does not release it.
-	s.commits("pia", map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_member"), member("vic", "project_admin"))})
+	s.commits("pia", map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_member"),
+		member("vic", "project_admin"))})
 	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(s.together().Held))
 	s.commits("mel", map[string]string{"README.md": "x"})
 	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(s.together().Held))
@@ -217,10 +220,12 @@ func TestUnknownUsersHaveNoRole(t *testing.T) {
 				"tenants/other/tenant.yaml": doc("Tenant", "other", "spec:\n  display_name: Other\n"),
 				"tenants/other/roles.yaml":  roles("roles", member("olaf", "tenant_owner")),
 			})
-			s.commits("", map[string]string{train: "", eval: instance("eval", 1, 1), rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 7\n")},
+			s.commits("", map[string]string{train: "", eval: instance("eval", 1, 1),
+				rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 7\n")},
 				func(st *decide.Step) { st.By = by })
 			d := s.together()
-			require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised, eval: schema.HeldUnauthorised, rules: schema.HeldUnauthorised}, reasons(d.Held))
+			require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised, eval: schema.HeldUnauthorised,
+				rules: schema.HeldUnauthorised}, reasons(d.Held))
 			require.NotNil(t, d.Effective.Unit(trainKey))
 		})
 	}
@@ -234,7 +239,8 @@ func TestRulesBeforeTheChangeApply(t *testing.T) {
 		projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_owner")),
 		train:        "",
 	})
-	require.Equal(t, map[string]schema.HeldReason{projectRoles: schema.HeldUnauthorised, train: schema.HeldUnauthorised}, reasons(s.together().Held))
+	require.Equal(t, map[string]schema.HeldReason{projectRoles: schema.HeldUnauthorised, train: schema.HeldUnauthorised},
+		reasons(s.together().Held))
 
 	s = tell(t, nil)
 	s.commits("tina", map[string]string{
@@ -395,7 +401,8 @@ func TestDeletionsAreCountedByTenant(t *testing.T) {
 // An instance is not deleted while a file of its tenant is invalid.
 func TestMoveToInvalidFileDeletesNothing(t *testing.T) {
 	s := tell(t, map[string]string{train: strings.Replace(instance("train", 1, 1), "  name: train\n", "  name: train\n  uid: u1\n", 1)})
-	s.commits("pia", map[string]string{train: "", at + "renamed.yaml": "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: renamed, uid: u1\n"})
+	s.commits("pia", map[string]string{train: "",
+		at + "renamed.yaml": "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: renamed, uid: u1\n"})
 	d := s.together()
 	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldBlocked, at + "renamed.yaml": schema.HeldInvalid}, reasons(d.Held))
 	require.NotNil(t, d.Effective.Unit(trainKey))
@@ -419,7 +426,8 @@ func TestMoveNeedsThePermissionAtBothPlaces(t *testing.T) {
 }
 
 func account(name string) string {
-	return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata:\n  name: " + name + "\n  uid: sa-1\nspec:\n  display_name: CI\n  public_keys: []\n  scopes: []\n  allowed_endpoints: []\n"
+	return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata:\n  name: " + name +
+		"\n  uid: sa-1\nspec:\n  display_name: CI\n  public_keys: []\n  scopes: []\n  allowed_endpoints: []\n"
 }
 
 // An approver never gets break-glass rights; only the author does.
@@ -458,9 +466,12 @@ func TestApprovalRuleCanBeRemovedWhereNobodyCanApprove(t *testing.T) {
 	begin := func(noForge bool, tenant string) *story {
 		s := tell(t, map[string]string{
 			policyFile: policy, tenantFile: tenant,
-			tenantRoles: doc("RoleBinding", "roles", "spec:\n  members:\n    - {login: tina, role: tenant_owner, signing_keys: ["+tinaKey+"]}\n    - {login: tom, role: tenant_owner}\n"),
+			tenantRoles: doc("RoleBinding", "roles",
+				"spec:\n  members:\n    - {login: tina, role: tenant_owner, signing_keys: ["+tinaKey+
+					"]}\n    - {login: tom, role: tenant_owner}\n"),
 		})
-		s.d = decide.New(decide.Options{Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}, AdministratorKeys: []string{rootKey}, NoForge: noForge}})
+		s.d = decide.New(decide.Options{Loader: loader(t),
+			Authority: &decide.Authority{Administrators: []string{"root"}, AdministratorKeys: []string{rootKey}, NoForge: noForge}})
 		return s
 	}
 	plain := doc("Tenant", "physics", "spec:\n  display_name: Physics\n")
@@ -469,7 +480,8 @@ func TestApprovalRuleCanBeRemovedWhereNobodyCanApprove(t *testing.T) {
 		s.commits("", map[string]string{policyFile: "", train: instance("train", 1, 2)}, signed("tina", tinaKey, ""))
 		d := s.together()
 		require.Nil(t, d.Desired.Tenants["physics"].Policy, name)
-		require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(d.Held), "the rest is held under the rules before the change")
+		require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(d.Held),
+			"the rest is held under the rules before the change")
 		s.commits("", map[string]string{train: instance("train", 1, 3)}, signed("tina", tinaKey, ""))
 		require.Empty(t, s.together().Held)
 	}
@@ -483,5 +495,6 @@ func TestApprovalRuleCanBeRemovedWhereNobodyCanApprove(t *testing.T) {
 	d := s.together()
 	require.Empty(t, d.Held)
 	require.True(t, d.Verdicts[0].Authority[0].BreakGlass)
-	require.Contains(t, d.Verdicts[0].Authority[0].Reason, `without the approval that Policy physics/policy (tenants/physics/policy.yaml) requires; reason: "tina is away"`)
+	require.Contains(t, d.Verdicts[0].Authority[0].Reason,
+		`without the approval that Policy physics/policy (tenants/physics/policy.yaml) requires; reason: "tina is away"`)
 }

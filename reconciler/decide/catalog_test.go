@@ -28,7 +28,9 @@ func owned() map[string]string {
 		ownVersion:  files["platform/catalog/batch/v1.yaml"],
 		ownEntitled: doc("Entitlement", "beam", "spec:\n  enabled: true\n"),
 		ownInstance: strings.Replace(instance("beam", 1, 1), "app: batch", "app: beam", 1),
-		admission:   doc("AppAdmission", "beam", "spec:\n  allowed_control_plane_scopes: [project]\n  allowed_runtime_backends: [bare_metal]\n  artifact_source_allowlist: []\n"),
+		admission: doc("AppAdmission", "beam",
+			"spec:\n  allowed_control_plane_scopes: [project]\n  allowed_runtime_backends: [bare_metal]\n  artifact_source_allowlist: "+
+				"[]\n"),
 	}
 }
 
@@ -95,7 +97,8 @@ func TestOwnAppWaitsForAdmission(t *testing.T) {
 	more := files(ownApp, ownVersion, ownEntitled)
 	more[ownInstance] = strings.Replace(owned()[ownInstance], "count: 1", "count: 2", 1)
 	d = step(files(ownApp, ownVersion, ownEntitled, ownInstance), more)
-	require.Equal(t, map[string]schema.HeldReason{ownInstance: schema.HeldDenied}, reasons(d.Held), "it takes no change that does not comply")
+	require.Equal(t, map[string]schema.HeldReason{ownInstance: schema.HeldDenied}, reasons(d.Held),
+		"it takes no change that does not comply")
 	more[ownEntitled] = doc("Entitlement", "beam", "spec:\n  enabled: false\n")
 	more[ownInstance] = owned()[ownInstance]
 	require.Empty(t, step(files(ownApp, ownVersion, ownEntitled, ownInstance), more).Held, "the tenant may disable its entitlement")
@@ -124,7 +127,8 @@ func TestOwnAppDoesNotShadowThePlatforms(t *testing.T) {
 	shadow[eval] = instance("eval", 1, 1)
 	d, err = commit(t, l, estate.Files(shadow), estate.Files(estateFiles(nil)))
 	require.NoError(t, err)
-	require.Equal(t, map[string]schema.HeldReason{"tenants/physics/catalog/batch/app.yaml": schema.HeldInvalid, "tenants/physics/catalog/batch/v1.yaml": schema.HeldNeeds}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{"tenants/physics/catalog/batch/app.yaml": schema.HeldInvalid,
+		"tenants/physics/catalog/batch/v1.yaml": schema.HeldNeeds}, reasons(d.Held))
 	require.NotNil(t, d.Desired.Instance(evalKey))
 
 	// In one change, the platform's comes into force.
@@ -141,7 +145,9 @@ func TestOwnAppDoesNotShadowThePlatforms(t *testing.T) {
 	require.Empty(t, d.Held)
 	require.Equal(t, "physics", d.Desired.App("physics", "beam").Key.Tenant)
 	require.NotNil(t, d.Desired.Platform.Apps["beam"])
-	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: trees{"in-force": mine, "both": both}, Base: "in-force", InForce: "in-force", Head: "both", Memory: running(t, l, mine), Today: "2026-01-01"})
+	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(),
+		decide.Input{Repo: trees{"in-force": mine, "both": both}, Base: "in-force", InForce: "in-force", Head: "both",
+			Memory: running(t, l, mine), Today: "2026-01-01"})
 	require.NoError(t, err)
 	require.False(t, schema.HasErrors(p.Diagnostics), p.Diagnostics)
 	require.Contains(t, p.Diagnostics[len(p.Diagnostics)-1].Message, "the platform has an app beam too")

@@ -44,7 +44,8 @@ func changed[D comparable](c comparison) iter.Seq2[D, D] {
 // changeRules find the side effects of a change. They do not judge documents in force.
 func changeRules() []func(comparison) []schema.Diagnostic {
 	return []func(comparison) []schema.Diagnostic{
-		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, otherCards, movedSources, reservedInUse, unusualDates, stillAttached, endedPolicies,
+		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, otherCards, movedSources, reservedInUse,
+		unusualDates, stillAttached, endedPolicies,
 		recordedOnly, paused, outside, keysOfOthers, withoutPeople, shortTimes, movedKeys, lostFallbacks, otherMaps, sharedRepositories,
 		renamedOwners,
 		listedProjects,
@@ -75,7 +76,8 @@ func notAccepted(c comparison) (out []schema.Diagnostic) {
 		at := a.At("spec.project_id")
 		out = append(out, schema.Diagnostic{
 			Severity: schema.SeverityNote, Code: codeNotAccepted, File: at.File, Line: at.Line, Column: at.Column, Path: "spec.project_id",
-			Message: fmt.Sprintf("%s has not accepted these terms: it is attached when one of its Instances has shared_runtime: %s", a.Spec.ProjectID, of.Name),
+			Message: fmt.Sprintf("%s has not accepted these terms: it is attached when one of its Instances has shared_runtime: %s",
+				a.Spec.ProjectID, of.Name),
 		})
 	}
 	return out
@@ -94,7 +96,8 @@ func stillAttached(c comparison) (out []schema.Diagnostic) {
 		for _, name := range slices.Sorted(maps.Keys(of.Attachments)) {
 			a := of.Attachments[name]
 			path, err := a.Key.Path()
-			goes := slices.ContainsFunc(c.touched, func(other schema.PathChange) bool { return err == nil && other.Path == path && other.To == "" })
+			goes := slices.ContainsFunc(c.touched,
+				func(other schema.PathChange) bool { return err == nil && other.Path == path && other.To == "" })
 			if !goes {
 				projects = append(projects, a.Spec.ProjectID)
 			}
@@ -122,15 +125,18 @@ func lastAdministrators(c comparison) (out []schema.Diagnostic) {
 		if key.Tenant != "" {
 			of = "tenant " + key.Tenant
 		}
-		if next, ok := c.after.Document(key).(*schema.RoleBinding); ok && authority.Administers(next) && !authority.SharesAdministrator(binding, next) {
-			out = append(out, next.Head().Warning("spec.members", CodeNoAdministrator, "each administrator of the %s here is a new one, and none of the present ones stays: check the logins", of))
+		if next, ok := c.after.Document(key).(*schema.RoleBinding); ok && authority.Administers(next) &&
+			!authority.SharesAdministrator(binding, next) {
+			out = append(out, next.Head().Warning("spec.members", CodeNoAdministrator,
+				"each administrator of the %s here is a new one, and none of the present ones stays: check the logins", of))
 		}
 		if p.To != "" || administered(c.after, key.Tenant) {
 			continue
 		}
 		out = append(out, schema.Diagnostic{
 			Severity: schema.SeverityWarning, Code: CodeNoAdministrator, File: p.Path, Line: 1, Column: 1,
-			Message: fmt.Sprintf("this deletes the last administrators of the %s: keep one with the role %s", of, strings.Join(authority.AdministratorRoles(key.Tenant), " or ")),
+			Message: fmt.Sprintf("this deletes the last administrators of the %s: keep one with the role %s", of,
+				strings.Join(authority.AdministratorRoles(key.Tenant), " or ")),
 		})
 	}
 	return out
@@ -153,7 +159,8 @@ func recordedOnly(c comparison) (out []schema.Diagnostic) {
 		if is == nil || is.Spec.TenantBoundaryMode != shared || was != nil && was.Spec.TenantBoundaryMode == shared {
 			continue
 		}
-		found := is.Warning(path, "schema.recorded-only", "tenant_boundary_mode is shown in status and by the API, and gives nobody access: that comes from the users of the project")
+		found := is.Warning(path, "schema.recorded-only",
+			"tenant_boundary_mode is shown in status and by the API, and gives nobody access: that comes from the users of the project")
 		found.Severity = schema.SeverityNote
 		out = append(out, found)
 	}
@@ -208,8 +215,12 @@ func keysOfOthers(c comparison) (out []schema.Diagnostic) {
 		for i, m := range is.Spec.Members {
 			for k, key := range m.SigningKeys {
 				path := fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, k)
-				if !hasKey(was, m.Login, key) && slices.ContainsFunc(bindings(c.after, is.Key.Tenant), func(b *schema.RoleBinding) bool { return hasKeyOfAnother(b, m.Login, key) }) {
-					d := is.Head().Warning(path, "conflict.key", "is a key of somebody else, in another tenant or on the platform: a key shows who signed, so each person has their own")
+				if !hasKey(was, m.Login, key) &&
+					slices.ContainsFunc(bindings(c.after, is.Key.Tenant),
+						func(b *schema.RoleBinding) bool { return hasKeyOfAnother(b, m.Login, key) }) {
+					d := is.Head().Warning(path, "conflict.key",
+						"is a key of somebody else, in another tenant or on the platform: a key shows who signed, so each person has "+
+							"their own")
 					d.Severity = schema.SeverityError
 					out = append(out, d)
 				}
@@ -269,7 +280,8 @@ func withoutPeople(c comparison) (out []schema.Diagnostic) {
 		}
 		roles := "tenants/" + is.Key.Name + "/roles.yaml"
 		if c.after.Tenants[is.Key.Name].Roles == nil && !touches(c.touched, roles) {
-			out = append(out, is.Head().Warning("metadata.name", CodeNoAdministrator, "nobody has a role in this tenant: add %s, or only administrators of the platform can change it", roles))
+			out = append(out, is.Head().Warning("metadata.name", CodeNoAdministrator,
+				"nobody has a role in this tenant: add %s, or only administrators of the platform can change it", roles))
 		}
 	}
 	return out
@@ -279,8 +291,10 @@ func withoutPeople(c comparison) (out []schema.Diagnostic) {
 func endedPolicies(c comparison) (out []schema.Diagnostic) {
 	for _, p := range c.touched {
 		key, _ := schema.KeyAt(p.Path)
-		if key.Kind == schema.KindPolicy && p.To == "" && c.before.Document(key) != nil && (key.Tenant == "" || c.after.Tenants[key.Tenant] != nil) {
-			out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: "policy.ended", File: p.Path, Line: 1, Column: 1, Message: fmt.Sprintf("deletes %s: what it alone bounds or denies is allowed from the merge on", key)})
+		if key.Kind == schema.KindPolicy && p.To == "" && c.before.Document(key) != nil &&
+			(key.Tenant == "" || c.after.Tenants[key.Tenant] != nil) {
+			out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: "policy.ended", File: p.Path, Line: 1, Column: 1,
+				Message: fmt.Sprintf("deletes %s: what it alone bounds or denies is allowed from the merge on", key)})
 		}
 	}
 	return out

@@ -22,7 +22,8 @@ import (
 // skipped if a later step repairs it. If none does, Frozen says why the rest was not
 // decided; the error is ErrFrozen if no step was.
 func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today string) (Decision, error) {
-	in := change{previous: was.Tree, permitted: was.Permitted, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil || was.Tree == nil}
+	in := change{previous: was.Tree, permitted: was.Permitted, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil ||
+		was.Tree == nil}
 	out := Decision{Changed: map[schema.Key]string{}}
 	for i, s := range steps {
 		if err := d.add(ctx, &in, s); err != nil {
@@ -94,9 +95,10 @@ func (f *forced) decision(commit string) Decision {
 func Changed(before, after *schema.Effective) iter.Seq[schema.Key] {
 	return func(yield func(schema.Key) bool) {
 		for key := range schema.Differing(before, after) {
-			same := reflect.DeepEqual(before.Unit(key), after.Unit(key)) && slices.EqualFunc(before.Denied(key), after.Denied(key), func(a, b schema.Decision) bool {
-				return a.Rule == b.Rule && a.Field == b.Field && a.Before == b.Before && a.After == b.After
-			})
+			same := reflect.DeepEqual(before.Unit(key), after.Unit(key)) &&
+				slices.EqualFunc(before.Denied(key), after.Denied(key), func(a, b schema.Decision) bool {
+					return a.Rule == b.Rule && a.Field == b.Field && a.Before == b.Before && a.After == b.After
+				})
 			if !same && !yield(key) {
 				return
 			}

@@ -54,14 +54,17 @@ func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced
 			switch {
 			case n.Sort == schema.UserName && !slices.Contains(users, n.Name):
 				warn(n.Path, codeNoUser, "%s is not a user of %s%s", n.Name, key, estate.Meant(n.Name, users))
-			case n.Sort == schema.ReservedName && slices.ContainsFunc(unit.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == n.Name }):
+			case n.Sort == schema.ReservedName &&
+				slices.ContainsFunc(unit.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == n.Name }):
 				warn(n.Path, codeProjectName, "%s is the id of an attached project; use another name", n.Name)
 			case n.Sort == schema.ProjectName && key.Kind == schema.KindInstance:
 				warn(n.Path, estate.CodeNoEffect, "%s has no account of the project %s: it is the cluster of one project", key, n.Name)
 			case n.Sort == schema.ProjectName && !isProject(head.Main.Desired, n.Name):
 				warn(n.Path, "ref.missing-project", "there is no project %s", n.Name)
-			case n.Sort == schema.ProjectName && !slices.ContainsFunc(unit.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == n.Name }):
-				warn(n.Path, "ref.not-attached", "%s is not attached to %s, or has not accepted its terms, and has no account there", n.Name, key.Name)
+			case n.Sort == schema.ProjectName &&
+				!slices.ContainsFunc(unit.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == n.Name }):
+				warn(n.Path, "ref.not-attached", "%s is not attached to %s, or has not accepted its terms, and has no account there",
+					n.Name, key.Name)
 			}
 		}
 		ended(warn, facts.Ends, today)
@@ -128,11 +131,13 @@ func widerLimits(touched []schema.PathChange, after *schema.Desired) (out []sche
 			}{
 				{"max_gpus", own.MaxGPUs, most.MaxGPUs}, {"max_cpus", own.MaxCPUs, most.MaxCPUs},
 				{"max_gpus_per_job", own.MaxGPUsPerJob, most.MaxGPUsPerJob}, {"max_cpus_per_job", own.MaxCPUsPerJob, most.MaxCPUsPerJob},
-				{"max_running_jobs", own.MaxRunningJobs, most.MaxRunningJobs}, {"max_submitted_jobs", own.MaxSubmittedJobs, most.MaxSubmittedJobs},
+				{"max_running_jobs", own.MaxRunningJobs, most.MaxRunningJobs},
+				{"max_submitted_jobs", own.MaxSubmittedJobs, most.MaxSubmittedJobs},
 				{"max_walltime_minutes", own.MaxWalltimeMinutes, most.MaxWalltimeMinutes},
 			} {
 				if path := "spec.submission_limits." + l.field; l.most > 0 && l.own > l.most {
-					out = append(out, i.Head().Warning(path, estate.CodeNoEffect, "is %d, and the terms of the project allow %d", l.own, l.most))
+					out = append(out, i.Head().Warning(path, estate.CodeNoEffect, "is %d, and the terms of the project allow %d", l.own,
+						l.most))
 				}
 			}
 		}

@@ -67,7 +67,8 @@ func datesOf(doc any) []date {
 	case *schema.RateCard:
 		return []date{{"spec.from", d.Spec.From, true, false, "the prices of days since then change where their month is not closed"}}
 	case *schema.Policy:
-		return []date{{"spec.noncompliant.grace_until", d.Spec.Noncompliant.GraceUntil, false, false, "instances that policy no longer allows stop with the merge; a later day gives their owners time"}}
+		return []date{{"spec.noncompliant.grace_until", d.Spec.Noncompliant.GraceUntil, false, false,
+			"instances that policy no longer allows stop with the merge; a later day gives their owners time"}}
 	}
 	return nil
 }

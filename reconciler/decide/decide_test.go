@@ -85,7 +85,8 @@ func commit(t *testing.T, l *estate.Loader, main, previous schema.Snapshot) (dec
 		touched, err = trees{"a": contents(t, previous), "b": contents(t, main)}.Diff(t.Context(), "a", "b")
 		require.NoError(t, err)
 	}
-	return decide.New(decide.Options{Loader: l}).Commit(t.Context(), decide.Standing{Tree: previous}, []decide.Step{{Commit: "c", Tree: main, Touched: touched}}, "2026-01-31")
+	return decide.New(decide.Options{Loader: l}).Commit(t.Context(), decide.Standing{Tree: previous},
+		[]decide.Step{{Commit: "c", Tree: main, Touched: touched}}, "2026-01-31")
 }
 
 func doc(kind, name, rest string) string {
@@ -93,13 +94,15 @@ func doc(kind, name, rest string) string {
 }
 
 func node(role, rest string) string {
-	return "spec:\n  address: " + rest + "\n  region: lab\n  sku: any\n  roles: [" + role + "]\n  capacity:\n    cpus: 4\n    memory_mib: 8000\n"
+	return "spec:\n  address: " + rest + "\n  region: lab\n  sku: any\n  roles: [" + role +
+		"]\n  capacity:\n    cpus: 4\n    memory_mib: 8000\n"
 }
 
 const gpus = "    gpus:\n      - type: a100\n        count: 4\n        devices: /dev/nvidia[0-3]\n"
 
 func instance(name string, count, gpus int) string {
-	return doc("Instance", name, fmt.Sprintf("spec:\n  app: batch\n  version: v1\n  display_name: %s\n  roles:\n    worker:\n      count: %d\n      gpus:\n        count: %d\n", name, count, gpus))
+	return doc("Instance", name, fmt.Sprintf("spec:\n  app: batch\n  version: v1\n  display_name: %s\n  roles:\n    worker:\n      "+
+		"count: %d\n      gpus:\n        count: %d\n", name, count, gpus))
 }
 
 const (
@@ -112,10 +115,14 @@ const (
 // deletes the file.
 func estateFiles(with map[string]string) map[string]string {
 	files := map[string]string{
-		"platform/catalog/batch/app.yaml": doc("App", "batch", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n  supports: {control_plane_scopes: [project, tenant]}\n"),
-		"platform/catalog/batch/v1.yaml": doc("AppVersion", "v1", "spec:\n  version: \"1\"\n  runtime_backend: bare_metal\n  status: active\n  manifest:\n    roles:\n"+
-			"      controller:\n        node_role: controller\n        control_plane: true\n        shareable: true\n        min: 1\n        max: 1\n"+
-			"      worker:\n        node_role: worker\n        gpus: true\n        min: 0\n        max: 8\n"),
+		"platform/catalog/batch/app.yaml": doc("App", "batch",
+			"spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n  supports: {control_plane_scopes: [project, "+
+				"tenant]}\n"),
+		"platform/catalog/batch/v1.yaml": doc("AppVersion", "v1",
+			"spec:\n  version: \"1\"\n  runtime_backend: bare_metal\n  status: active\n  manifest:\n    roles:\n"+
+				"      controller:\n        node_role: controller\n        control_plane: true\n        shareable: true\n        min: "+
+				"1\n        max: 1\n"+
+				"      worker:\n        node_role: worker\n        gpus: true\n        min: 0\n        max: 8\n"),
 		"platform/nodes/lab.yaml":                              doc("Node", "lab", node("controller", "10.0.0.1")),
 		"platform/nodes/gpu-1.yaml":                            doc("Node", "gpu-1", node("worker", "10.0.0.2")+gpus),
 		"platform/nodes/gpu-2.yaml":                            doc("Node", "gpu-2", node("worker", "10.0.0.3")+gpus),
@@ -191,8 +198,9 @@ const chemAt = "tenants/chem/projects/lab/instances/"
 // chem is a second tenant with a limit of GPUs for each instance.
 func chem(gpus int) map[string]string {
 	return map[string]string{
-		"tenants/chem/tenant.yaml":                          doc("Tenant", "chem", "spec:\n  display_name: Chemistry\n"),
-		"tenants/chem/policy.yaml":                          doc("Policy", "policy", fmt.Sprintf("spec:\n  max_gpus_per_instance: %d\n", gpus)),
+		"tenants/chem/tenant.yaml": doc("Tenant", "chem", "spec:\n  display_name: Chemistry\n"),
+		"tenants/chem/policy.yaml": doc("Policy", "policy",
+			fmt.Sprintf("spec:\n  max_gpus_per_instance: %d\n", gpus)),
 		"tenants/chem/projects/lab/project.yaml":            doc("Project", "lab", "spec:\n  display_name: Lab\n"),
 		"tenants/chem/projects/lab/entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"),
 	}
@@ -226,7 +234,8 @@ func TestProposal(t *testing.T) {
 			want: []string{"deleted Instance physics.lhc/train", "train: delete"},
 		}, {
 			name: "an invalid document holds only itself",
-			with: map[string]string{train: strings.Replace(instance("train", 2, 1), "roles:", "rolles:", 1), at + "eval.yaml": instance("eval", 1, 1)},
+			with: map[string]string{train: strings.Replace(instance("train", 2, 1), "roles:", "rolles:", 1),
+				at + "eval.yaml": instance("eval", 1, 1)},
 			want: []string{"added Instance physics.lhc/eval", "modified Instance physics.lhc/train",
 				"schema.unknown-field " + train + ":9", "held invalid " + train, "eval: create join worker-0"},
 			blocked: true,
@@ -258,8 +267,10 @@ func TestProposal(t *testing.T) {
 				"train: blocked policy.denied"},
 			blocked: true,
 		}, {
-			name: "without a uid a move is a deletion and a creation", with: map[string]string{train: "", at + "eval.yaml": instance("eval", 1, 1)},
-			want: []string{"added Instance physics.lhc/eval", "deleted Instance physics.lhc/train", "eval: create join worker-0", "train: delete"},
+			name: "without a uid a move is a deletion and a creation",
+			with: map[string]string{train: "", at + "eval.yaml": instance("eval", 1, 1)},
+			want: []string{"added Instance physics.lhc/eval", "deleted Instance physics.lhc/train", "eval: create join worker-0",
+				"train: delete"},
 		}, {
 			name: "with a uid nothing is deleted",
 			base: map[string]string{train: uid(instance("train", 1, 1))},
@@ -275,7 +286,8 @@ func TestProposal(t *testing.T) {
 			want: []string{"deleted Instance physics.lhc/train", "train: delete"},
 		}, {
 			name: "a copied uid with a missing reference blocks no deletion",
-			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1)), chemAt + "copy.yaml": uid(strings.Replace(instance("copy", 1, 1), "v1", "v9", 1))}),
+			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1)),
+				chemAt + "copy.yaml": uid(strings.Replace(instance("copy", 1, 1), "v1", "v9", 1))}),
 			with: map[string]string{train: ""},
 			want: []string{"deleted Instance physics.lhc/train", "train: delete"},
 		}, {
@@ -289,7 +301,8 @@ func TestProposal(t *testing.T) {
 		}, {
 			name: "a second destination lifts no deletion protection",
 			base: map[string]string{train: uid(instance("train", 1, 1))},
-			with: map[string]string{train: "", at + "eval.yaml": uid(instance("eval", 1, 1)), at + "test.yaml": uid(instance("test", 1, 1))},
+			with: map[string]string{train: "", at + "eval.yaml": uid(instance("eval", 1, 1)),
+				at + "test.yaml": uid(instance("test", 1, 1))},
 			want: []string{"moved Instance physics.lhc/eval " + train, "added Instance physics.lhc/test",
 				"identity.moved " + at + "eval.yaml:4", "conflict.uid " + at + "test.yaml:4", "identity.moved " + train + ":1",
 				"held denied " + at + "eval.yaml", "held invalid " + at + "test.yaml", "held denied " + train},
@@ -298,25 +311,30 @@ func TestProposal(t *testing.T) {
 			name: "across tenants a uid makes no move",
 			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1))}),
 			with: map[string]string{train: "", chemAt + "train.yaml": uid(instance("train", 1, 1))},
-			want: []string{"added Instance chem.lab/train", "deleted Instance physics.lhc/train", "train: create join worker-0", "train: delete"},
+			want: []string{"added Instance chem.lab/train", "deleted Instance physics.lhc/train", "train: create join worker-0",
+				"train: delete"},
 		}, {
 			name: "across tenants, and the creation is held",
 			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1))}),
-			with: map[string]string{train: "", chemAt + "train.yaml": uid(strings.Replace(instance("train", 1, 1), "version: v1", "version: v9", 1))},
+			with: map[string]string{train: "",
+				chemAt + "train.yaml": uid(strings.Replace(instance("train", 1, 1), "version: v1", "version: v9", 1))},
 			want: []string{"added Instance chem.lab/train", "deleted Instance physics.lhc/train",
-				"deletion.partial-move " + chemAt + "train.yaml:1", "ref.missing-version " + chemAt + "train.yaml:8", "held invalid " + chemAt + "train.yaml", "train: delete"},
+				"deletion.partial-move " + chemAt + "train.yaml:1", "ref.missing-version " + chemAt + "train.yaml:8",
+				"held invalid " + chemAt + "train.yaml", "train: delete"},
 			blocked: true,
 		}, {
 			name: "across tenants, and the deletion is held",
 			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1)) + "  deletion_protection: true\n"}),
 			with: map[string]string{train: "", chemAt + "train.yaml": uid(instance("train", 1, 1))},
 			want: []string{"added Instance chem.lab/train", "deleted Instance physics.lhc/train",
-				"deletion.partial-move " + train + ":1", "deletion.protected " + train + ":1", "held denied " + train, "train: create join worker-0"},
+				"deletion.partial-move " + train + ":1", "deletion.protected " + train + ":1", "held denied " + train,
+				"train: create join worker-0"},
 			blocked: true,
 		}, {
 			name: "other documents move by their uid",
 			base: map[string]string{"platform/nodes/gpu-3.yaml": uid(doc("Node", "gpu-3", node("worker", "10.0.0.4")+gpus))},
-			with: map[string]string{"platform/nodes/gpu-3.yaml": "", "platform/nodes/gpu-9.yaml": uid(doc("Node", "gpu-9", node("worker", "10.0.0.4")+gpus))},
+			with: map[string]string{"platform/nodes/gpu-3.yaml": "",
+				"platform/nodes/gpu-9.yaml": uid(doc("Node", "gpu-9", node("worker", "10.0.0.4")+gpus))},
 			want: []string{"moved Node gpu-9 platform/nodes/gpu-3.yaml"},
 		}, {
 			name: "a deletion beside an invalid file of its tenant is blocked",
@@ -368,9 +386,11 @@ func TestProposal(t *testing.T) {
 func TestCommitDoesWhatItsProposalShows(t *testing.T) {
 	l := loader(t)
 	base := estateFiles(nil)
-	head := estateFiles(map[string]string{at + "eval.yaml": instance("eval", 1, 4), at + "huge.yaml": instance("huge", 8, 4), train: "broken: true\n"})
+	head := estateFiles(map[string]string{at + "eval.yaml": instance("eval", 1, 4), at + "huge.yaml": instance("huge", 8, 4),
+		train: "broken: true\n"})
 	mem := running(t, l, base)
-	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", Memory: mem})
+	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(),
+		decide.Input{Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", Memory: mem})
 	require.NoError(t, err)
 
 	d, err := commit(t, l, estate.Files(head), estate.Files(base))
@@ -407,7 +427,9 @@ func TestProposalShowsReleasedChanges(t *testing.T) {
 	repo := trees{"in-force": inForce, "base": base, "words": words, "other": other}
 	propose := func(head, inForce string) plan.Proposal {
 		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{
-			Repo: repo, Base: "base", InForce: inForce, Permitted: map[string]string{at + "eval.yaml": estate.BlobID([]byte(base[at+"eval.yaml"]))}, Head: head, Memory: running(t, l, estateFiles(nil)), Today: "2026-01-01",
+			Repo: repo, Base: "base", InForce: inForce,
+			Permitted: map[string]string{at + "eval.yaml": estate.BlobID([]byte(base[at+"eval.yaml"]))}, Head: head,
+			Memory: running(t, l, estateFiles(nil)), Today: "2026-01-01",
 		})
 		require.NoError(t, err)
 		return p
@@ -426,7 +448,8 @@ func TestProposalShowsReleasedChanges(t *testing.T) {
 func TestUnreadableChangeIsAnError(t *testing.T) {
 	l := loader(t)
 	repo := trees{"base": estateFiles(nil)}
-	for _, in := range []decide.Input{{Base: "base", Head: "lost"}, {Base: "nowhere", Head: "base"}, {Base: "base", InForce: "nowhere", Head: "base"}} {
+	for _, in := range []decide.Input{{Base: "base", Head: "lost"}, {Base: "nowhere", Head: "base"},
+		{Base: "base", InForce: "nowhere", Head: "base"}} {
 		in.Repo = repo
 		_, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), in)
 		require.Error(t, err)

@@ -78,9 +78,12 @@ func (g *guard) protect() {
 		}
 		switch {
 		case protected && c.To != "":
-			g.refusePath(c.Path, CodeProtected, schema.HeldDenied, "%s sets deletion_protection: true, and the change of uid or app would delete this unit and create a new one: undo it, or set deletion_protection to false in a change of its own first", key)
+			g.refusePath(c.Path, CodeProtected, schema.HeldDenied,
+				"%s sets deletion_protection: true, and the change of uid or app would delete this unit and create a new one: undo it, "+
+					"or set deletion_protection to false in a change of its own first", key)
 		case protected:
-			g.refusePath(c.Path, CodeProtected, schema.HeldDenied, "%s sets deletion_protection: true; set it to false in a change of its own first, then delete it", key)
+			g.refusePath(c.Path, CodeProtected, schema.HeldDenied,
+				"%s sets deletion_protection: true; set it to false in a change of its own first, then delete it", key)
 		}
 	}
 }
@@ -99,7 +102,8 @@ func (g *guard) replaced(key schema.Key) bool {
 	case schema.KindInstance:
 		return g.before.Desired.Instance(key).Spec.App != g.main.Desired.Instance(key).Spec.App
 	case schema.KindSharedRuntime:
-		return g.before.Desired.SharedRuntime(key.Tenant, key.Name).Runtime.Spec.App != g.main.Desired.SharedRuntime(key.Tenant, key.Name).Runtime.Spec.App
+		return g.before.Desired.SharedRuntime(key.Tenant, key.Name).Runtime.Spec.App != g.main.Desired.SharedRuntime(key.Tenant,
+			key.Name).Runtime.Spec.App
 	}
 	return false
 }
@@ -149,7 +153,8 @@ func (g *guard) blockDeletions() {
 			if g.acknowledged(d.tenant, digest) {
 				continue
 			}
-			why += fmt.Sprintf(". To confirm it as it is, a user with deletions.acknowledge comments /berth ack-delete %s on the pull request, or commits with the trailer %s: %s", digest, AckTrailer, digest)
+			why += fmt.Sprintf(". To confirm it as it is, a user with deletions.acknowledge comments /berth ack-delete %s on the pull "+
+				"request, or commits with the trailer %s: %s", digest, AckTrailer, digest)
 		}
 		for _, c := range blocked {
 			g.refusePath(c.Path, code, schema.HeldBlocked, "%s", why)
@@ -173,23 +178,27 @@ func (g *guard) blocked(d *deletion) (blocked []schema.PathChange, code, why str
 		}
 	}
 	failing = slices.DeleteFunc(failing, func(path string) bool { return g.isStrangers(path, d.changes) })
-	whole := d.tenant != "" && slices.ContainsFunc(d.changes, func(c schema.PathChange) bool { return g.before.Key(c.Path).Kind == schema.KindTenant })
+	whole := d.tenant != "" && slices.ContainsFunc(d.changes,
+		func(c schema.PathChange) bool { return g.before.Key(c.Path).Kind == schema.KindTenant })
 	n, inForce := len(d.changes), g.before.Count(d.tenant)
 	large := n > maxDeletions(0) && n > maxDeletions(inForce)
 	switch {
 	case whole:
-		return d.changes, CodeTooMany, fmt.Sprintf("the tenant %s would be deleted as a whole, %d of its %d documents", d.tenant, n, inForce), false
+		return d.changes, CodeTooMany,
+			fmt.Sprintf("the tenant %s would be deleted as a whole, %d of its %d documents", d.tenant, n, inForce), false
 	case large && (len(failing) > 0 || !g.mayApply(d)):
 		why = fmt.Sprintf("%d of the %d documents of %s/ would be deleted at once, more than %d", n, inForce, name, maxDeletions(inForce))
 		return d.changes, CodeTooMany, why + fix(failing), false
 	case d.own && len(failing) == 0:
 		return nil, "", "", false
 	}
-	blocked = slices.DeleteFunc(slices.Clone(d.changes), func(c schema.PathChange) bool { return !g.before.Key(c.Path).Kind.GuardsDeletion() })
+	blocked = slices.DeleteFunc(slices.Clone(d.changes),
+		func(c schema.PathChange) bool { return !g.before.Key(c.Path).Kind.GuardsDeletion() })
 	if d.own {
 		return blocked, CodeBlocked, "blocked deletion" + fix(failing), false
 	}
-	return blocked, CodeBlocked, "blocked deletion: it did not come into force with its own merge; comment /berth apply with the commit of that merge" + fix(failing), false
+	return blocked, CodeBlocked, "blocked deletion: it did not come into force with its own merge; comment /berth apply with the commit " +
+		"of that merge" + fix(failing), false
 }
 
 // isStrangers returns true if only users without the permission changed a file, each in another
@@ -206,7 +215,8 @@ func (g *guard) isStrangers(path string, deleted []schema.PathChange) bool {
 // mayApply returns true if a command deletes, and its user may acknowledge deletions.
 func (g *guard) mayApply(d *deletion) bool {
 	who, _ := g.author(d.changes[0].Path)
-	return who.applies != nil && g.d.Permissions().may(who, g.before.Desired, authority.DeletionsAcknowledge, authority.Scope{Tenant: d.tenant})
+	return who.applies != nil && g.d.Permissions().may(who, g.before.Desired, authority.DeletionsAcknowledge,
+		authority.Scope{Tenant: d.tenant})
 }
 
 // fix lists the files of a tree that have to be fixed; "" for none.
@@ -225,7 +235,8 @@ func fix(failing []string) string {
 	if more := len(failing) - maxFailing; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return ": files of the same tree do not pass the checks: " + names + "; fix them before the merge, or fix them later and comment /berth apply with the commit of the merge"
+	return ": files of the same tree do not pass the checks: " + names +
+		"; fix them before the merge, or fix them later and comment /berth apply with the commit of the merge"
 }
 
 // acknowledged returns true if a user with the permission acknowledged a deletion.

@@ -20,10 +20,11 @@ const (
 	shared = "tenants/physics/shared-runtimes/dept/runtime.yaml"
 
 	crewFile = "tenants/physics/service-accounts/crew.yaml" // the operator of shared
-	crew     = "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: crew}\nspec: {display_name: Crew, public_keys: [], scopes: [shared_runtimes.member.operate], allowed_endpoints: []}\n"
-	atlas    = "tenants/physics/projects/atlas/"
-	ciFile   = "tenants/physics/projects/lhc/service-accounts/ci.yaml"
-	broken   = "kind: [\n"
+	crew     = "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: crew}\nspec: {display_name: Crew, public_keys: [], scopes: " +
+		"[shared_runtimes.member.operate], allowed_endpoints: []}\n"
+	atlas  = "tenants/physics/projects/atlas/"
+	ciFile = "tenants/physics/projects/lhc/service-accounts/ci.yaml"
+	broken = "kind: [\n"
 )
 
 // glass requests break-glass access.
@@ -35,9 +36,11 @@ func inventory() map[string]string {
 		"tenants/chem/roles.yaml": roles("roles", member("cleo", "tenant_owner")),
 		limits:                    doc("Policy", "campus", "spec:\n  max_gpus_per_instance: 8\n"),
 		crewFile:                  crew,
-		shared:                    doc("SharedRuntime", "dept", "spec:\n  app: batch\n  version: v1\n  display_name: D\n  operator_identity_ref: crew\n  roles:\n    worker:\n      count: 0\n"),
-		atlas + "project.yaml":    doc("Project", "atlas", "spec:\n  display_name: Atlas\n"),
-		ciFile:                    account("ci"),
+		shared: doc("SharedRuntime", "dept",
+			"spec:\n  app: batch\n  version: v1\n  display_name: D\n  operator_identity_ref: crew\n  roles:\n    worker:\n      count: "+
+				"0\n"),
+		atlas + "project.yaml": doc("Project", "atlas", "spec:\n  display_name: Atlas\n"),
+		ciFile:                 account("ci"),
 	})
 }
 
@@ -60,17 +63,18 @@ func TestInvalidFileOfTheTreeBlocksDeletion(t *testing.T) {
 		"upper case":                   {train, at + "Train.yaml", instance("train", 1, 1)},
 		"a directory misspelt":         {train, lhc + "instance/train.yaml", instance("train", 1, 1)},
 		"another name, and not in it":  {train, at + "learn.yaml", instance("train", 1, 1)},
-		"an unknown field":             {train, at + "learn.yaml", strings.Replace(instance("learn", 1, 1), "display_name", "display_nmae", 1)},
-		"not YAML":                     {train, at + "learn.yaml", "\xff\xfe"},
-		"an unrelated stray":           {train, "tenants/physics/notes.txt", "buy milk\n"},
-		"another project's":            {train, atlas + "instances/eval.yaml", broken},
-		"the tenant's roles":           {train, tenantRoles, broken},
-		"tenant.yaml":                  {train, "tenants/physics/tenant.yaml", broken},
-		"a tenant's policy":            {rules, "tenants/physics/policy.yml", doc("Policy", "policy", "spec: {}\n")},
-		"a project":                    {atlas + "project.yaml", at + "learn.yaml", broken},
-		"a shared runtime":             {shared, at + "learn.yaml", broken},
-		"a platform's policy":          {limits, "platform/policy/Campus.yaml", doc("Policy", "campus", "spec: {}\n")},
-		"a node":                       {"platform/nodes/gpu-3.yaml", "platform/node/gpu-3.yaml", estateFiles(nil)["platform/nodes/gpu-3.yaml"]},
+		"an unknown field": {train, at + "learn.yaml",
+			strings.Replace(instance("learn", 1, 1), "display_name", "display_nmae", 1)},
+		"not YAML":            {train, at + "learn.yaml", "\xff\xfe"},
+		"an unrelated stray":  {train, "tenants/physics/notes.txt", "buy milk\n"},
+		"another project's":   {train, atlas + "instances/eval.yaml", broken},
+		"the tenant's roles":  {train, tenantRoles, broken},
+		"tenant.yaml":         {train, "tenants/physics/tenant.yaml", broken},
+		"a tenant's policy":   {rules, "tenants/physics/policy.yml", doc("Policy", "policy", "spec: {}\n")},
+		"a project":           {atlas + "project.yaml", at + "learn.yaml", broken},
+		"a shared runtime":    {shared, at + "learn.yaml", broken},
+		"a platform's policy": {limits, "platform/policy/Campus.yaml", doc("Policy", "campus", "spec: {}\n")},
+		"a node":              {"platform/nodes/gpu-3.yaml", "platform/node/gpu-3.yaml", estateFiles(nil)["platform/nodes/gpu-3.yaml"]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -148,8 +152,9 @@ func TestOnlyInvalidFilesOfTheTreeBlockDeletion(t *testing.T) {
 		"outside of the estate":     {"olga", map[string]string{"archive/train.yaml": broken}},
 		"without permission":        {"eve", map[string]string{at + "eval.yaml": instance("eval", 1, 1)}},
 		"denied by policy":          {"pia", map[string]string{at + "eval.yaml": instance("eval", 8, 8)}},
-		"waiting for a reference":   {"pia", map[string]string{at + "eval.yaml": strings.Replace(instance("eval", 1, 1), "version: v1", "version: v9", 1)}},
-		"a tenant's directory":      {"olga", map[string]string{"tenants/Physics/notes.txt": broken}},
+		"waiting for a reference": {"pia",
+			map[string]string{at + "eval.yaml": strings.Replace(instance("eval", 1, 1), "version: v1", "version: v9", 1)}},
+		"a tenant's directory": {"olga", map[string]string{"tenants/Physics/notes.txt": broken}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -169,14 +174,16 @@ func TestGrantIsDeletedBesideFailingFiles(t *testing.T) {
 	t.Parallel()
 	const pause = "platform/pause.yaml"
 	s := tell(t, with(inventory(), map[string]string{
-		pause: doc("Pause", "pause", "spec: {reason: an outage}\n"), "platform/nodes/Broken.yaml": "", atlas + "entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"),
+		pause: doc("Pause", "pause", "spec: {reason: an outage}\n"), "platform/nodes/Broken.yaml": "",
+		atlas + "entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"),
 	}))
 	s.commits("olga", map[string]string{"platform/broken.yaml": broken, at + "broken.yaml": broken}, glass)
 	s.together()
 	s.commits("tina", map[string]string{projectRoles: "", ciFile: "", atlas + "entitlements/batch.yaml": ""})
 	s.commits("olga", map[string]string{pause: ""})
 	d := s.together()
-	require.Equal(t, map[string]schema.HeldReason{"platform/broken.yaml": schema.HeldInvalid, at + "broken.yaml": schema.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{"platform/broken.yaml": schema.HeldInvalid, at + "broken.yaml": schema.HeldInvalid},
+		reasons(d.Held))
 	require.Empty(t, d.Paused())
 	for _, path := range []string{projectRoles, ciFile, atlas + "entitlements/batch.yaml", pause} {
 		require.NotContains(t, contents(t, s.was.Tree), path)
@@ -191,7 +198,9 @@ func TestGrantIsDeletedBesideFailingFiles(t *testing.T) {
 func TestDeletionDoesNotComeWithAnotherMerge(t *testing.T) {
 	t.Parallel()
 	const quark = atlas + "instances/quark.yaml"
-	s := tell(t, with(inventory(), map[string]string{atlas + "entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"), quark: instance("quark", 0, 1)}))
+	s := tell(t, with(inventory(),
+		map[string]string{atlas + "entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"),
+			quark: instance("quark", 0, 1)}))
 	s.commits("tina", map[string]string{atlas + "project.yaml": ""})
 	require.Equal(t, schema.HeldNeeds, reasons(s.together().Held)[atlas+"project.yaml"])
 	s.commits("tina", map[string]string{quark: "", atlas + "entitlements/batch.yaml": ""})
@@ -289,7 +298,8 @@ func TestAcknowledgementDoesNotCoverUnreadableTree(t *testing.T) {
 	s := tell(t, geo("geo"))
 	s.commits("olga", without(geo("geo")), glass)
 	d := s.together()
-	s.commits("olga", map[string]string{"README.md": "x"}, append(acksOf(d), func(st *decide.Step) { st.Tree = torn{st.Tree, "tenants/physics"} })...)
+	s.commits("olga", map[string]string{"README.md": "x"},
+		append(acksOf(d), func(st *decide.Step) { st.Tree = torn{st.Tree, "tenants/physics"} })...)
 	s.commits("olga", map[string]string{train: ""}, glass, func(st *decide.Step) { st.Tree = torn{st.Tree, "tenants/physics"} })
 	d, err := s.d.Commit(t.Context(), s.was, s.steps, "2026-01-31")
 	require.NoError(t, err)
@@ -330,7 +340,8 @@ func TestFilesOfStrangersBlockNoDeletion(t *testing.T) {
 	s := tell(t, with(chem(8), map[string]string{chemRoles: roles("roles", member("cleo", "project_owner"))}))
 	s.commits("cleo", map[string]string{"platform/nodes/junk.yml": "a: ["})
 	s.commits("olga", map[string]string{"platform/nodes/gpu-3.yaml": ""})
-	require.Equal(t, map[string]schema.HeldReason{"platform/nodes/junk.yml": schema.HeldUnauthorised}, reasons(s.together().Held), "in the tree of the platform")
+	require.Equal(t, map[string]schema.HeldReason{"platform/nodes/junk.yml": schema.HeldUnauthorised}, reasons(s.together().Held),
+		"in the tree of the platform")
 
 	named := func(name string) string {
 		return strings.Replace(instance(name, 1, 1), "metadata:\n", "metadata:\n  uid: u1\n", 1)
@@ -339,7 +350,8 @@ func TestFilesOfStrangersBlockNoDeletion(t *testing.T) {
 	s.commits("cleo", map[string]string{at + "other.yaml": named("other")})
 	s.commits("pia", map[string]string{train: ""})
 	d := s.together()
-	require.Equal(t, map[string]schema.HeldReason{at + "other.yaml": schema.HeldUnauthorised}, reasons(d.Held), "a valid document with the uid of the deleted one")
+	require.Equal(t, map[string]schema.HeldReason{at + "other.yaml": schema.HeldUnauthorised}, reasons(d.Held),
+		"a valid document with the uid of the deleted one")
 	require.Nil(t, d.Desired.Instance(trainKey))
 	var changed []string
 	for _, v := range d.Verdicts {
@@ -367,7 +379,8 @@ func TestFilesOfStrangersBlockNoDeletion(t *testing.T) {
 	s.commits("pia", map[string]string{at + "train2.yaml": broken})
 	s.commits("cleo", map[string]string{at + "train2.yaml": broken + "# touched\n"})
 	s.commits("pia", map[string]string{train: ""})
-	require.Equal(t, schema.HeldBlocked, reasons(s.together().Held)[train], "a stranger who touches the new place does not release the deletion")
+	require.Equal(t, schema.HeldBlocked, reasons(s.together().Held)[train],
+		"a stranger who touches the new place does not release the deletion")
 }
 
 // Random histories of a tenant and its neighbour: a guarded document is deleted only

@@ -37,10 +37,12 @@ func shortTimes(c comparison) (out []schema.Diagnostic) {
 			switch {
 			case err != nil || !isJobTime(field):
 			case strings.HasSuffix(field, "seconds") && n > 0 && n < 60:
-				out = append(out, is.Head().Warning(field, codeShortTime, "jobs get %d s until they are cancelled, and then lose what they have not "+
-					"saved: check the unit, which is seconds", n))
+				out = append(out, is.Head().Warning(field, codeShortTime,
+					"jobs get %d s until they are cancelled, and then lose what they have not "+
+						"saved: check the unit, which is seconds", n))
 			case strings.HasSuffix(field, ".default_time_minutes") && n == 1:
-				out = append(out, is.Head().Warning(field, codeShortTime, "a job that asks for no time gets 1 min: check the unit, which is minutes"))
+				out = append(out, is.Head().Warning(field, codeShortTime,
+					"a job that asks for no time gets 1 min: check the unit, which is minutes"))
 			case strings.HasSuffix(field, "minutes") && n == 1:
 				out = append(out, is.Head().Warning(field, codeShortTime, "a job may run 1 min at most: check the unit, which is minutes"))
 			}
@@ -92,11 +94,13 @@ func movedKeys(c comparison) (out []schema.Diagnostic) {
 					continue
 				}
 				field := fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, k)
-				if slices.ContainsFunc(bindingsOf(c.after, is.Key.Tenant), func(b *schema.RoleBinding) bool { return hasKey(b, before, key) }) {
+				if slices.ContainsFunc(bindingsOf(c.after, is.Key.Tenant),
+					func(b *schema.RoleBinding) bool { return hasKey(b, before, key) }) {
 					out = append(out, is.Head().Warning(field, codeMovedKey, "%s has the same key: each person needs their own", before))
 					continue
 				}
-				out = append(out, is.Head().Warning(field, codeMovedKey, "the key is %s's until the merge: what it signs then counts as signed by %s",
+				out = append(out, is.Head().Warning(field, codeMovedKey,
+					"the key is %s's until the merge: what it signs then counts as signed by %s",
 					before, m.Login))
 			}
 		}
@@ -111,8 +115,9 @@ func lostFallbacks(c comparison) (out []schema.Diagnostic) {
 			was.EffectiveMode() == schema.ModePassthrough || is.EffectiveMode() == schema.ModePassthrough {
 			continue
 		}
-		out = append(out, is.Head().Warning("spec.queues", codeFallback, "jobs for a queue that is not listed here go to %s until the merge, "+
-			"and are refused from then on", was.Spec.FallbackQueue))
+		out = append(out, is.Head().Warning("spec.queues", codeFallback,
+			"jobs for a queue that is not listed here go to %s until the merge, "+
+				"and are refused from then on", was.Spec.FallbackQueue))
 	}
 	return out
 }
@@ -137,7 +142,8 @@ func otherMaps(c comparison) (out []schema.Diagnostic) {
 					continue
 				}
 				was, is := schema.QueueMapAmong(before, app, name, project), schema.QueueMapAmong(after, app, name, project)
-				if was != nil && is != nil && was.Key != is.Key && was.EffectiveMode() == is.EffectiveMode() && !reflect.DeepEqual(was.Spec, is.Spec) {
+				if was != nil && is != nil && was.Key != is.Key && was.EffectiveMode() == is.EffectiveMode() &&
+					!reflect.DeepEqual(was.Spec, is.Spec) {
 					pair := [2]*schema.QueueMap{was, is}
 					projects[pair] = append(projects[pair], name+"."+project)
 				}
@@ -152,7 +158,8 @@ func otherMaps(c comparison) (out []schema.Diagnostic) {
 		} else if !touches(c.touched, at.File) {
 			at = m[0].At("") // it is deleted
 		}
-		out = append(out, at.Warning("spec.applies_to", codeMappedQueue, "the map %s then maps the queues of %s for %s, in place of the map %s",
+		out = append(out, at.Warning("spec.applies_to", codeMappedQueue,
+			"the map %s then maps the queues of %s for %s, in place of the map %s",
 			m[1].Key.Name, m[1].Spec.App, someOf(names), m[0].Key.Name))
 	}
 	schema.SortDiagnostics(out)
@@ -189,14 +196,16 @@ func sharedRepositories(c comparison) (out []schema.Diagnostic) {
 		case is.Spec.Type == schema.SourceFile || wasOpen == isOpen:
 			out = append(out, moreRepositories(was, is, secret)...)
 		case isOpen:
-			out = append(out, is.Warning("spec", codeSource, "every project may then declare any artifact of %s, read without a secret", is.Spec.Host))
+			out = append(out, is.Warning("spec", codeSource, "every project may then declare any artifact of %s, read without a secret",
+				is.Spec.Host))
 		default:
 			inside := ""
 			if secret != "" {
 				inside = "; those inside are then " + secret
 			}
-			out = append(out, is.Warning(fieldRepositories, codeSource, "artifacts outside these repositories are refused from the merge on; "+
-				"until then every project may declare any artifact of %s%s", is.Spec.Host, inside))
+			out = append(out, is.Warning(fieldRepositories, codeSource,
+				"artifacts outside these repositories are refused from the merge on; "+
+					"until then every project may declare any artifact of %s%s", is.Spec.Host, inside))
 		}
 	}
 	return out
@@ -219,8 +228,9 @@ func moreRepositories(was, is *schema.ArtifactSource, secret string) (out []sche
 		case strings.Contains(r, "{tenant}"):
 			who = "every project of a tenant"
 		}
-		out = append(out, is.Warning(fmt.Sprintf("%s[%d]", fieldRepositories, i), codeSource, "%s may then declare artifacts from %s and below "+
-			"it%s; until now the source shares %s", who, r, secret, cmp.Or(strings.Join(was.Spec.Repositories, ", "), "nothing")))
+		out = append(out, is.Warning(fmt.Sprintf("%s[%d]", fieldRepositories, i), codeSource,
+			"%s may then declare artifacts from %s and below "+
+				"it%s; until now the source shares %s", who, r, secret, cmp.Or(strings.Join(was.Spec.Repositories, ", "), "nothing")))
 	}
 	return out
 }

@@ -33,7 +33,8 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	g.judge()
 	before, main := g.before, g.main
 	f, err := d.o.Loader.InForce(ctx, main, before, g.vetoes,
-		d.ruled(before.Desired, in.today), d.refuse(before.Desired, in.today), upgrades(before.Desired), uids(before.Desired), renamed(before.Desired), wholeMoves(g.moves, before, main))
+		d.ruled(before.Desired, in.today), d.refuse(before.Desired, in.today), upgrades(before.Desired), uids(before.Desired),
+		renamed(before.Desired), wholeMoves(g.moves, before, main))
 	for _, frozen := range []error{estate.ErrEmpty, estate.ErrUnreadable, estate.ErrInForce} {
 		if errors.Is(err, frozen) {
 			return nil, fmt.Errorf("%w: %w", ErrFrozen, err)
@@ -42,7 +43,8 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &forced{Force: f, guard: g, before: before.Desired, effective: d.Evaluate(f.Result.Desired, before.Desired, in.today), permitted: g.waiting(f)}, nil
+	return &forced{Force: f, guard: g, before: before.Desired, effective: d.Evaluate(f.Result.Desired, before.Desired, in.today),
+		permitted: g.waiting(f)}, nil
 }
 
 // verdicts are the outcomes for the documents that the step touched, and for those
@@ -60,7 +62,8 @@ func (f *forced) verdicts(commit string) []Verdict {
 			continue // its own step reported it
 		}
 		scope := authority.Scope{Tenant: doc.Key.Tenant, Project: doc.Key.Project}
-		v := Verdict{Commit: by.commit, By: by.in(scope), PullRequest: by.pullRequest, Document: doc, Authority: f.guard.decisions[doc.File]}
+		v := Verdict{Commit: by.commit, By: by.in(scope), PullRequest: by.pullRequest, Document: doc,
+			Authority: f.guard.decisions[doc.File]}
 		if !touched {
 			v.Commit = commit
 		}
@@ -169,7 +172,9 @@ func (g *guard) authorise() {
 			}
 		default:
 			g.unpermitted[c.Path] = true
-			g.refusePath(c.Path, CodeAuthority, schema.HeldUnauthorised, "no user with the permission is known to have changed it; a user with the permission changes it again or comments /berth apply with the commit that changed it; a revert needs no permission")
+			g.refusePath(c.Path, CodeAuthority, schema.HeldUnauthorised,
+				"no user with the permission is known to have changed it; a user with the permission changes it again or comments /berth "+
+					"apply with the commit that changed it; a revert needs no permission")
 		}
 	}
 }

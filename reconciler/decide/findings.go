@@ -136,7 +136,8 @@ func subjectOf(d schema.Diagnostic) string {
 // warning: the document is valid, and the named object may have been removed since.
 func mistake(d schema.Diagnostic) schema.Diagnostic {
 	named := []string{
-		"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site", "ref.missing-app", "ref.missing-version",
+		"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site", "ref.missing-app",
+		"ref.missing-version",
 		"ref.missing-rates", "ref.node-role", codeNoUser, policy.CodeUselessAdmission,
 	}
 	selects := d.Code == "ref.no-node" && (strings.HasPrefix(d.Path, "spec.roles.") || strings.HasPrefix(d.Path, "spec.config."))
@@ -170,7 +171,8 @@ func withoutEffect(touched []schema.PathChange, head *estate.Result) (out []sche
 	}
 	if more > 0 {
 		last := out[len(out)-1]
-		last.Severity, last.Path, last.Message = schema.SeverityNote, "", fmt.Sprintf("%d more documents of this change have no effect yet; berth validate lists them", more)
+		last.Severity, last.Path, last.Message = schema.SeverityNote, "",
+			fmt.Sprintf("%d more documents of this change have no effect yet; berth validate lists them", more)
 		out = append(out, last)
 	}
 	return out

@@ -77,7 +77,8 @@ func (g *guard) refuse(d schema.Diagnostic, reason schema.HeldReason) {
 }
 
 func (g *guard) refusePath(path, code string, reason schema.HeldReason, format string, args ...any) {
-	g.refuse(schema.Diagnostic{Severity: schema.SeverityError, Code: code, File: path, Line: 1, Column: 1, Message: fmt.Sprintf(format, args...)}, reason)
+	g.refuse(schema.Diagnostic{Severity: schema.SeverityError, Code: code, File: path, Line: 1, Column: 1,
+		Message: fmt.Sprintf(format, args...)}, reason)
 }
 
 // decide returns the decisions about the change of one path.

@@ -29,7 +29,8 @@ func platformEdits(base map[string]string) []edit {
 		policy("{scope: global, max_instances_per_project: 1}"),
 		policy("{scope: global, hard_deny: {apps: [batch]}}"),
 		{"platform/policy/campus.yaml": ""},
-		{"platform/catalog/batch/v1.yaml": strings.Replace(base["platform/catalog/batch/v1.yaml"], "status: active", "status: disabled", 1)},
+		{"platform/catalog/batch/v1.yaml": strings.Replace(base["platform/catalog/batch/v1.yaml"], "status: active", "status: disabled",
+			1)},
 		{"platform/catalog/batch/v1.yaml": base["platform/catalog/batch/v1.yaml"]},
 	}
 	for path, text := range base {
@@ -77,7 +78,8 @@ func cachesDoNotChangeDecisions(t *testing.T, first, histories uint64) {
 			decided := func(d *decide.Decider) (decide.Decision, string) {
 				touched, err := trees{"a": main, "b": next}.Diff(context.Background(), "a", "b")
 				require.NoError(t, err)
-				out, err := d.Commit(context.Background(), decide.Standing{Tree: estate.Files(inforce)}, []decide.Step{{Commit: "c", Tree: estate.Files(next), Touched: touched}}, today)
+				out, err := d.Commit(context.Background(), decide.Standing{Tree: estate.Files(inforce)},
+					[]decide.Step{{Commit: "c", Tree: estate.Files(next), Touched: touched}}, today)
 				if err != nil {
 					return out, err.Error()
 				}
@@ -94,7 +96,8 @@ func cachesDoNotChangeDecisions(t *testing.T, first, histories uint64) {
 			require.Equal(t, maps.Collect(plan.Place(got.Effective, w.memory).All()), placed)
 			for key, members := range placed { // some members exist
 				if r.IntN(4) == 0 {
-					o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Effective: *got.Effective.Unit(key), Members: members}}
+					o := plan.Observed{Key: key, Presence: plan.Present, Complete: true,
+						Unit: &plan.Unit{Effective: *got.Effective.Unit(key), Members: members}}
 					w.memory = w.memory.With(&plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &o})
 				}
 			}
@@ -116,7 +119,8 @@ func told(t *testing.T, d decide.Decision) string {
 		instances = append(instances, i)
 	}
 	slices.SortFunc(instances, func(a, b *schema.EffectiveUnit) int { return a.Key.Compare(b.Key) })
-	data, err := json.Marshal([]any{d.Desired, instances, d.Effective.Nodes, d.Effective.Decisions(), d.Effective.Noncompliant(), d.Replace, d.Held, d.Permitted, d.Verdicts})
+	data, err := json.Marshal([]any{d.Desired, instances, d.Effective.Nodes, d.Effective.Decisions(), d.Effective.Noncompliant(), d.Replace,
+		d.Held, d.Permitted, d.Verdicts})
 	require.NoError(t, err)
 	return string(data)
 }

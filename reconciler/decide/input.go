@@ -36,5 +36,6 @@ type Input struct {
 
 // proposal returns an empty proposal.
 func (in *Input) proposal() plan.ProposeInput {
-	return plan.ProposeInput{Base: in.Base, Head: in.Head, Memory: in.Memory, Rules: in.Rules, Diagnostics: []schema.Diagnostic{}, Documents: []plan.DocumentChange{}}
+	return plan.ProposeInput{Base: in.Base, Head: in.Head, Memory: in.Memory, Rules: in.Rules, Diagnostics: []schema.Diagnostic{},
+		Documents: []plan.DocumentChange{}}
 }

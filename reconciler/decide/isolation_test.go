@@ -30,16 +30,19 @@ import (
 func sharedEstate() map[string]string {
 	role := func(name, rest string) string { return "      " + name + ": {node_role: " + name + ", " + rest + "}\n" }
 	node := func(name, address, role, owner string) string {
-		s := doc("Node", name, "spec:\n  address: "+address+"\n  region: lab\n  sku: any\n  roles: ["+role+"]\n  capacity: {cpus: 4, memory_mib: 8000, gpus: [{type: a100, count: 4, devices: \"/dev/nvidia[0-3]\"}]}\n")
+		s := doc("Node", name, "spec:\n  address: "+address+"\n  region: lab\n  sku: any\n  roles: ["+role+
+			"]\n  capacity: {cpus: 4, memory_mib: 8000, gpus: [{type: a100, count: 4, devices: \"/dev/nvidia[0-3]\"}]}\n")
 		if owner != "" {
 			s += "  reserved_for: " + owner + "\n"
 		}
 		return s
 	}
 	files := map[string]string{
-		"platform/catalog/batch/app.yaml": doc("App", "batch", "spec: {display_name: Batch, category: scheduler, publisher: us, supports: {control_plane_scopes: [project, tenant]}}\n"),
-		"platform/catalog/batch/v1.yaml": doc("AppVersion", "v1", "spec:\n  version: \"1\"\n  runtime_backend: bare_metal\n  manifest:\n    roles:\n"+
-			role("controller", "control_plane: true, shareable: true, min: 1, max: 1")+role("worker", "gpus: true, max: 8")),
+		"platform/catalog/batch/app.yaml": doc("App", "batch",
+			"spec: {display_name: Batch, category: scheduler, publisher: us, supports: {control_plane_scopes: [project, tenant]}}\n"),
+		"platform/catalog/batch/v1.yaml": doc("AppVersion", "v1",
+			"spec:\n  version: \"1\"\n  runtime_backend: bare_metal\n  manifest:\n    roles:\n"+
+				role("controller", "control_plane: true, shareable: true, min: 1, max: 1")+role("worker", "gpus: true, max: 8")),
 		"platform/policy/all.yaml":       doc("Policy", "all", "spec: {max_gpus_per_instance: 8, max_instances_per_project: 3}\n"),
 		"platform/roles/operators.yaml":  doc("RoleBinding", "operators", "spec: {members: [{login: olga, role: platform_ops}]}\n"),
 		"platform/nodes/head.yaml":       node("head", "10.0.0.1", "controller", ""),
@@ -64,7 +67,8 @@ func sharedEstate() map[string]string {
 			at + "projects/p/entitlements/batch.yaml": doc("Entitlement", "batch", "spec: {enabled: true}\n"),
 			at + "projects/p/instances/train.yaml":    of(instance("train", 1, 1), "uid-train-"+tenant),
 			at + "projects/p/instances/eval.yaml":     of(instance("eval", 0, 1), "uid-eval-"+tenant),
-			at + "projects/p/operations/drain.yaml":   doc("MemberOperation", "drain", "spec: {instance: train, operation: drain, member: worker-0, reason: a fan is loud}\n"),
+			at + "projects/p/operations/drain.yaml": doc("MemberOperation", "drain",
+				"spec: {instance: train, operation: drain, member: worker-0, reason: a fan is loud}\n"),
 		})
 	}
 	return files
@@ -136,7 +140,8 @@ func eves(base map[string]string) []edit {
 				all = append(all, edit{path: f(base[path])})
 			}
 			for _, to := range []string{strings.ToUpper(path), path + ".", path + "/x.yaml", strings.TrimSuffix(path, "yaml") + "yml",
-				strings.Replace(path, "tenants/eve/", "tenants/eve/../mallow/", 1), strings.Replace(path, "/p/", "/q/", 1), path + "\n", "tenants/eve/" + path} {
+				strings.Replace(path, "tenants/eve/", "tenants/eve/../mallow/", 1), strings.Replace(path, "/p/", "/q/", 1), path + "\n",
+				"tenants/eve/" + path} {
 				if strings.HasPrefix(to, "tenants/eve/") && to != path {
 					all = append(all, edit{to: base[path]}, edit{path: "", to: base[path]})
 				}
@@ -165,7 +170,8 @@ func eves(base map[string]string) []edit {
 			edit{at + "instances/train.yaml": "", at + "instances/moved.yaml": of(instance("moved", 1, 1), uid)})
 	}
 	for _, node := range []string{"mallow-1", "mallow-2", "head", "everybody", "eve-1"} {
-		all = append(all, edit{at + "contributions/" + node + ".yaml": doc("Contribution", node, "spec: {shared_runtime: theirs, nodes: ["+node+"]}\n")},
+		all = append(all, edit{at + "contributions/" + node +
+			".yaml": doc("Contribution", node, "spec: {shared_runtime: theirs, nodes: ["+node+"]}\n")},
 			edit{"tenants/eve/nodes/" + node + ".yaml": base["platform/nodes/"+node+".yaml"]})
 	}
 	for _, who := range []struct {
@@ -180,11 +186,16 @@ func eves(base map[string]string) []edit {
 	shared := "tenants/eve/shared-runtimes/"
 	for _, project := range []string{"mallow.p", "eve.p", "mallow", "eve.q"} {
 		all = append(all,
-			edit{shared + "theirs/runtime.yaml": doc("SharedRuntime", "theirs", "spec: {app: batch, version: v1, display_name: S, operator_identity_ref: crew, attached_project_ids: ["+project+"]}\n"), strings.Replace(crewFile, "physics", "eve", 1): crew},
+			edit{shared + "theirs/runtime.yaml": doc("SharedRuntime", "theirs",
+				"spec: {app: batch, version: v1, display_name: S, operator_identity_ref: crew, attached_project_ids: ["+project+"]}\n"),
+				strings.Replace(crewFile, "physics", "eve", 1): crew},
 			edit{shared + "theirs/attachments/p.yaml": doc("Attachment", "p", "spec: {project_id: "+project+"}\n")},
-			edit{at + "operations/" + strings.ReplaceAll(project, ".", "-") + ".yaml": doc("MemberOperation", strings.ReplaceAll(project, ".", "-"), "spec: {instance: "+project+", operation: retry, reason: x}\n")})
+			edit{at + "operations/" + strings.ReplaceAll(project, ".", "-") +
+				".yaml": doc("MemberOperation", strings.ReplaceAll(project, ".", "-"),
+				"spec: {instance: "+project+", operation: retry, reason: x}\n")})
 	}
-	all = append(all, edit{"tenants/eve/policy.yaml": doc("Policy", "policy", "spec: {max_gpus_per_instance: 0, max_instances_per_project: 0}\n")},
+	all = append(all, edit{"tenants/eve/policy.yaml": doc("Policy", "policy",
+		"spec: {max_gpus_per_instance: 0, max_instances_per_project: 0}\n")},
 		edit{"tenants/eve/policy.yaml": doc("Policy", "policy", "spec: {hard_deny: {apps: [batch]}}\n")},
 		edit{"tenants/eve/pause.yaml": doc("Pause", "pause", "spec: {reason: mine}\n")})
 	gone := edit{}
@@ -216,7 +227,8 @@ func (w *world) decide(main, previous map[string]string) (decide.Decision, error
 	if err != nil {
 		return decide.Decision{}, err
 	}
-	return w.decider.Commit(context.Background(), decide.Standing{Tree: was}, []decide.Step{{Commit: "c", Tree: estate.Files(main), Touched: touched}}, "2026-01-31")
+	return w.decider.Commit(context.Background(), decide.Standing{Tree: was},
+		[]decide.Step{{Commit: "c", Tree: estate.Files(main), Touched: touched}}, "2026-01-31")
 }
 
 // inForce returns the tree in force after a decision about main and previous.
@@ -260,7 +272,8 @@ func (w *world) view(d decide.Decision) *view {
 		if !theirs(k) {
 			continue
 		}
-		in := plan.Input{Key: k, After: d.Effective.Unit(k), Members: placed.Members(k), Unplaced: placed.Unplaced(k), Denied: d.Effective.Denied(k), Observed: plan.Observed{Key: k, Presence: plan.Absent, Complete: true}}
+		in := plan.Input{Key: k, After: d.Effective.Unit(k), Members: placed.Members(k), Unplaced: placed.Unplaced(k),
+			Denied: d.Effective.Denied(k), Observed: plan.Observed{Key: k, Presence: plan.Absent, Complete: true}}
 		if s := w.memory.Get(k); s != nil {
 			in.Observed = *s.Observed
 		}
@@ -385,13 +398,15 @@ func compareHistories(t *testing.T, seed uint64, cases int) {
 				same := err == nil && reflect.DeepEqual(alone[m], got) && (n%32 != 0 || written[m] == got.bytes())
 				if !same {
 					failed.Store(true)
-					t.Errorf("case %d: eve did %q, then %q; mallow did %q: %v\n%s", n, first, then, mallows[m], err, difference(alone[m], got))
+					t.Errorf("case %d: eve did %q, then %q; mallow did %q: %v\n%s", n, first, then, mallows[m], err,
+						difference(alone[m], got))
 				}
 			}
 		})
 	}
 	wg.Wait()
-	t.Logf("%d cases over %d edits of eve and %d of mallow in %s", cases, len(eves), len(mallows), time.Since(start).Round(time.Millisecond))
+	t.Logf("%d cases over %d edits of eve and %d of mallow in %s", cases, len(eves), len(mallows),
+		time.Since(start).Round(time.Millisecond))
 }
 
 // difference returns the first difference of two views.
@@ -415,7 +430,8 @@ func newWorld(t *testing.T, base map[string]string) *world {
 	require.Empty(t, d.Held)
 	placed := plan.Place(d.Effective, plan.Memory{})
 	for key, inst := range d.Effective.All() {
-		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Effective: *inst, Members: placed.Members(key)}}
+		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true,
+			Unit: &plan.Unit{Effective: *inst, Members: placed.Members(key)}}
 		for _, m := range o.Unit.Members {
 			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		}

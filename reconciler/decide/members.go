@@ -28,7 +28,8 @@ func movedAccounts(c comparison) (out []schema.Diagnostic) {
 				continue
 			}
 			path := fmt.Sprintf("spec.members[%d].login", i)
-			out = append(out, is.Head().Warning(path, "user.login-changed", "the Unix user %s, with its files and jobs, passes from %s to %s", m.UnixUser.Name, of[m.UnixUser.Name], m.Login))
+			out = append(out, is.Head().Warning(path, "user.login-changed",
+				"the Unix user %s, with its files and jobs, passes from %s to %s", m.UnixUser.Name, of[m.UnixUser.Name], m.Login))
 		}
 	}
 	return out
@@ -46,7 +47,8 @@ func uselessAccounts(c comparison) (out []schema.Diagnostic) {
 			})
 			if m.UnixUser != nil && !known && !authority.RoleHas(m.Role, authority.QueueSubmit) {
 				path := fmt.Sprintf("spec.members[%d].unix_user", i)
-				out = append(out, is.Warning(path, "user.no-account", "%s submits no jobs as %s, so the Unix user %s gets no account by it", m.Login, m.Role, m.UnixUser.Name))
+				out = append(out, is.Warning(path, "user.no-account", "%s submits no jobs as %s, so the Unix user %s gets no account by it",
+					m.Login, m.Role, m.UnixUser.Name))
 			}
 		}
 	}
@@ -138,7 +140,8 @@ func otherCards(c comparison) (out []schema.Diagnostic) {
 		if old == nil || now == nil {
 			continue // said elsewhere
 		}
-		out = append(out, is.Head().Warning("spec.billing_policy_ref", "rates.changed", "the rate card %s then prices use, in place of %s: %s", to, from,
+		out = append(out, is.Head().Warning("spec.billing_policy_ref", "rates.changed",
+			"the rate card %s then prices use, in place of %s: %s", to, from,
 			cmp.Or(strings.Join(otherPrices(old, now), ", "), "at the same prices")))
 	}
 	return out
@@ -182,7 +185,9 @@ func movedSources(c comparison) (out []schema.Diagnostic) {
 		if was.Spec.Host == is.Spec.Host {
 			field = "spec.directory"
 		}
-		out = append(out, is.Warning(field, codeSource, "%d artifacts, and the app versions that name this source, are then read from %s: %s", n, cmp.Or(is.Spec.Host, is.Spec.Directory), note))
+		out = append(out, is.Warning(field, codeSource,
+			"%d artifacts, and the app versions that name this source, are then read from %s: %s", n,
+			cmp.Or(is.Spec.Host, is.Spec.Directory), note))
 	}
 	return out
 }

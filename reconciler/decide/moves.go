@@ -116,7 +116,8 @@ func renamedInstances(before, now *schema.Desired) []schema.Diagnostic {
 		at := to.At("metadata.uid")
 		out = append(out, schema.Diagnostic{
 			Severity: schema.SeverityError, Code: CodeMoved, File: to.File, Line: at.Line, Column: at.Column, Path: "metadata.uid",
-			Message: fmt.Sprintf("by its uid this is %s, and what runs cannot be carried to another name; move it back, or remove the uid to have the old one deleted and a new one created", from.Key),
+			Message: fmt.Sprintf("by its uid this is %s, and what runs cannot be carried to another name; move it back, or remove the "+
+				"uid to have the old one deleted and a new one created", from.Key),
 		})
 		if !refused[from.Key] {
 			refused[from.Key] = true

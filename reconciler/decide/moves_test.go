@@ -50,12 +50,19 @@ func TestMoveToOtherTenantIsDeletionAndCreation(t *testing.T) {
 		gone, comes bool
 		first       string
 	}{
-		"both permitted":        {by: "olga", change: move, gone: true, comes: true},
-		"creation not allowed":  {by: "pia", change: move, gone: true, first: "deletes Instance physics.lhc/train and does not create Instance chem.lab/train: creates Instance chem.lab/train: pia lacks apps.instance.create in chem.lab"},
-		"deletion not allowed":  {by: "cleo", change: move, comes: true, first: "creates Instance chem.lab/train and does not delete Instance physics.lhc/train: deletes Instance physics.lhc/train: cleo lacks apps.instance.delete in physics.lhc"},
-		"neither":               {by: "eve", change: move},
-		"creation not valid":    {by: "olga", change: with(move, map[string]string{to: strings.Replace(u1, "version: v1", "version: v9", 1)}), gone: true, first: "deletes Instance physics.lhc/train and does not create Instance chem.lab/train: spec.version: "},
-		"deletion is blocked":   {by: "olga", change: with(move, map[string]string{at + "broken.yaml": broken}), comes: true, first: "creates Instance chem.lab/train and does not delete Instance physics.lhc/train: blocked deletion"},
+		"both permitted": {by: "olga", change: move, gone: true, comes: true},
+		"creation not allowed": {by: "pia", change: move, gone: true,
+			first: "deletes Instance physics.lhc/train and does not create Instance chem.lab/train: creates Instance chem.lab/train: pia " +
+				"lacks apps.instance.create in chem.lab"},
+		"deletion not allowed": {by: "cleo", change: move, comes: true,
+			first: "creates Instance chem.lab/train and does not delete Instance physics.lhc/train: deletes Instance physics.lhc/train: " +
+				"cleo lacks apps.instance.delete in physics.lhc"},
+		"neither": {by: "eve", change: move},
+		"creation not valid": {by: "olga",
+			change: with(move, map[string]string{to: strings.Replace(u1, "version: v1", "version: v9", 1)}), gone: true,
+			first: "deletes Instance physics.lhc/train and does not create Instance chem.lab/train: spec.version: "},
+		"deletion is blocked": {by: "olga", change: with(move, map[string]string{at + "broken.yaml": broken}), comes: true,
+			first: "creates Instance chem.lab/train and does not delete Instance physics.lhc/train: blocked deletion"},
 		"without a uid no pair": {by: "pia", change: map[string]string{train: "", to: instance("train", 1, 1)}, gone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,8 +70,10 @@ func TestMoveToOtherTenantIsDeletionAndCreation(t *testing.T) {
 			inForce, main := contents(t, s.was.Tree), s.main
 			s.commits(c.by, c.change, glass)
 			repo := trees{"base": main, "in-force": inForce, "head": s.main}
-			p, err := s.d.Proposal(t.Context(), decide.Input{Repo: repo, Base: "base", InForce: "in-force", Head: "head", Memory: running(t, loader(t), inForce), Today: "2026-01-31",
-				By: &authority.Actor{Login: c.by, Proof: authority.ProofPullRequest, BreakGlass: "it is asked for"}})
+			p, err := s.d.Proposal(t.Context(),
+				decide.Input{Repo: repo, Base: "base", InForce: "in-force", Head: "head", Memory: running(t, loader(t), inForce),
+					Today: "2026-01-31",
+					By:    &authority.Actor{Login: c.by, Proof: authority.ProofPullRequest, BreakGlass: "it is asked for"}})
 			require.NoError(t, err)
 			var first string
 			for _, d := range p.Diagnostics {
@@ -133,11 +142,14 @@ func TestMoveWaitsForAReference(t *testing.T) {
 func TestMoveDeniedByPolicyDeletesNothing(t *testing.T) {
 	const to = "tenants/physics/shared-runtimes/next/runtime.yaml"
 	runtime := func(name string) string {
-		return doc("SharedRuntime", name, "uid: s1\nspec:\n  app: batch\n  version: v1\n  display_name: D\n  operator_identity_ref: crew\n  roles:\n    worker:\n      count: 0\n")
+		return doc("SharedRuntime", name,
+			"uid: s1\nspec:\n  app: batch\n  version: v1\n  display_name: D\n  operator_identity_ref: crew\n  roles:\n    worker:\n      "+
+				"count: 0\n")
 	}
 	fix := func(s string) string { return strings.Replace(s, "\nuid: s1", "\n  uid: s1", 1) }
 	s := tell(t, map[string]string{shared: fix(runtime("dept")), crewFile: crew})
-	s.commits("tina", map[string]string{rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 8\n  hard_deny: {apps: [batch]}\n")})
+	s.commits("tina", map[string]string{rules: doc("Policy", "policy",
+		"spec:\n  max_gpus_per_instance: 8\n  hard_deny: {apps: [batch]}\n")})
 	s.together()
 	s.commits("tina", map[string]string{shared: "", to: fix(runtime("next"))})
 	d := s.together()

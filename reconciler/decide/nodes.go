@@ -14,7 +14,8 @@ func reservedInUse(c comparison) (out []schema.Diagnostic) {
 	for _, p := range c.touched {
 		key, _ := schema.KeyAt(p.Path)
 		node, was := c.after.Platform.Nodes[key.Name], c.before.Platform.Nodes[key.Name]
-		if key.Kind == schema.KindNode && node != nil && node.Spec.Reserved != "" && (was == nil || was.Spec.Reserved != node.Spec.Reserved) {
+		if key.Kind == schema.KindNode && node != nil && node.Spec.Reserved != "" &&
+			(was == nil || was.Spec.Reserved != node.Spec.Reserved) {
 			reserved[key.Name] = node
 		}
 	}
@@ -41,7 +42,8 @@ func reservedInUse(c comparison) (out []schema.Diagnostic) {
 		}
 	}
 	for name, n := range others {
-		out = append(out, reserved[name].Head().Warning("spec.reserved_for", codeInUse, "units of other projects with members on this node: %d; they stay there: have them leave first, by the operation replace", n))
+		out = append(out, reserved[name].Head().Warning("spec.reserved_for", codeInUse,
+			"units of other projects with members on this node: %d; they stay there: have them leave first, by the operation replace", n))
 	}
 	schema.SortDiagnostics(out)
 	return out

@@ -22,5 +22,6 @@ func (d Decision) Paused() string {
 			return "platform/pause.yaml exists and cannot be read: " + h.Message
 		}
 	}
-	return "an unreadable platform/pause.yaml was changed or deleted without permission; to resume: replace it with a valid document, then delete it (needs platform.pause)"
+	return "an unreadable platform/pause.yaml was changed or deleted without permission; to resume: replace it with a valid document, " +
+		"then delete it (needs platform.pause)"
 }

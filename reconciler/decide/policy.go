@@ -69,7 +69,8 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 	if was == nil {
 		return nil
 	}
-	same := maps.Equal(before.Policies, platform.Policies) && t.Policy == was.Policy && maps.Equal(before.Admissions[t.Name], platform.Admissions[t.Name])
+	same := maps.Equal(before.Policies, platform.Policies) && t.Policy == was.Policy &&
+		maps.Equal(before.Admissions[t.Name], platform.Admissions[t.Name])
 	p, under := *platform, *t
 	p.Policies, p.Admissions, under.Policy = before.Policies, before.Admissions, was.Policy
 	under.Projects = make(map[string]*schema.ProjectEstate, len(t.Projects))
@@ -97,7 +98,8 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 			continue
 		}
 		f.Code = CodeBase + f.Code
-		f.Message = "by the policy in force before this change: " + f.Message + "; let the policy come into force in a change of its own first"
+		f.Message = "by the policy in force before this change: " + f.Message +
+			"; let the policy come into force in a change of its own first"
 		out = append(out, f)
 	}
 	return out

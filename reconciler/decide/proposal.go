@@ -114,7 +114,8 @@ func Conflicting(in Input, why []schema.Diagnostic) plan.Proposal {
 func (in *Input) incomplete(touched []schema.PathChange, trees ...*estate.Result) error {
 	for _, tree := range trees {
 		for _, part := range slices.Sorted(maps.Keys(tree.Incomplete)) {
-			if in.InForce == "" || slices.ContainsFunc(touched, func(c schema.PathChange) bool { return strings.HasPrefix(c.Path, part+"/") }) {
+			if in.InForce == "" || slices.ContainsFunc(touched,
+				func(c schema.PathChange) bool { return strings.HasPrefix(c.Path, part+"/") }) {
 				return fmt.Errorf("%s cannot be planned: %w", part, tree.Incomplete[part])
 			}
 		}

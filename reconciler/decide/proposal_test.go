@@ -33,14 +33,16 @@ func TestProposalOmitsDocumentsHeldBefore(t *testing.T) {
 		"platform/catalog/stream/app.yaml": doc("App", "stream", "spec:\n  display_name: Stream\n  category: scheduler\n  publisher: us\n"),
 		"platform/catalog/stream/v1.yaml":  estateFiles(nil)["platform/catalog/batch/v1.yaml"],
 	}
-	streams := map[string]string{eval: doc("Instance", "eval", "spec:\n  app: stream\n  version: v1\n  display_name: eval\n  roles:\n    worker:\n      count: 1\n")}
+	streams := map[string]string{eval: doc("Instance", "eval",
+		"spec:\n  app: stream\n  version: v1\n  display_name: eval\n  roles:\n    worker:\n      count: 1\n")}
 	for _, c := range []struct {
 		name                string
 		inForce, base, head map[string]string // changes of the estate, each over the previous ones
 		held                string            // a document that is held in base, and in the change for another reason
 	}{
 		{name: "another missing reference", base: streams, head: app, held: eval},
-		{name: "another number of deletions", inForce: with(chem(1), jobs), base: with(without(6), later), head: map[string]string{"README.md": "words\n"}, held: chemAt + "job-0.yaml"},
+		{name: "another number of deletions", inForce: with(chem(1), jobs), base: with(without(6), later),
+			head: map[string]string{"README.md": "words\n"}, held: chemAt + "job-0.yaml"},
 		{
 			name: "denied by another policy", base: map[string]string{eval: instance("eval", 3, 4)},
 			head: map[string]string{rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 16\n")}, held: eval,
@@ -58,7 +60,8 @@ func TestProposalOmitsDocumentsHeldBefore(t *testing.T) {
 			require.NoError(t, err)
 			require.Contains(t, reasons(after.Held), c.held)
 			p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{
-				Repo: repo, Base: "base", InForce: "in-force", Permitted: d.Permitted, Head: "head", Memory: running(t, l, inForce), Today: "2026-01-01",
+				Repo: repo, Base: "base", InForce: "in-force", Permitted: d.Permitted, Head: "head", Memory: running(t, l, inForce),
+				Today: "2026-01-01",
 			})
 			require.NoError(t, err)
 			require.Empty(t, p.Held)
@@ -80,11 +83,14 @@ func TestReleasedBlockedUnitBlocksNoOtherChange(t *testing.T) {
 	l := loader(t)
 	inForce := estateFiles(nil)
 	const gpu2, gpu3 = "platform/nodes/gpu-2.yaml", "platform/nodes/gpu-3.yaml"
-	base := change(inForce, map[string]string{eval: instance("eval", 8, 1), gpu2: inForce[gpu2] + "  cordoned: true\n", gpu3: inForce[gpu3] + "  cordoned: true\n"})
-	repo := trees{"in-force": inForce, "base": base, "words": change(base, map[string]string{"README.md": "words\n"}), "eval": change(base, map[string]string{eval: instance("eval", 7, 1)})}
+	base := change(inForce, map[string]string{eval: instance("eval", 8, 1), gpu2: inForce[gpu2] + "  cordoned: true\n",
+		gpu3: inForce[gpu3] + "  cordoned: true\n"})
+	repo := trees{"in-force": inForce, "base": base, "words": change(base, map[string]string{"README.md": "words\n"}),
+		"eval": change(base, map[string]string{eval: instance("eval", 7, 1)})}
 	propose := func(head string) plan.Proposal {
 		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{
-			Repo: repo, Base: "base", InForce: "in-force", Head: head, Memory: running(t, l, inForce), Today: "2026-01-01", Permitted: map[string]string{
+			Repo: repo, Base: "base", InForce: "in-force", Head: head, Memory: running(t, l, inForce), Today: "2026-01-01",
+			Permitted: map[string]string{
 				eval: estate.BlobID([]byte(base[eval])), gpu2: estate.BlobID([]byte(base[gpu2])), gpu3: estate.BlobID([]byte(base[gpu3])),
 			},
 		})
@@ -111,7 +117,8 @@ func TestUnauthorizedChangeComesWithNoOther(t *testing.T) {
 	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(d.Held))
 	repo := trees{
 		"before": inForce, "in-force": contents(t, s.was.Tree), "base": s.main,
-		"words": change(s.main, map[string]string{"README.md": "words\n"}), "train": change(s.main, map[string]string{train: instance("train", 2, 1)}),
+		"words": change(s.main, map[string]string{"README.md": "words\n"}),
+		"train": change(s.main, map[string]string{train: instance("train", 2, 1)}),
 	}
 	for name, o := range map[string]decide.Options{
 		"merge group":      {Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}}},
@@ -119,7 +126,8 @@ func TestUnauthorizedChangeComesWithNoOther(t *testing.T) {
 		"change of a user": {Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := decide.Input{Repo: repo, Base: "base", InForce: "in-force", Permitted: d.Permitted, Head: "words", Memory: running(t, o.Loader, repo["in-force"]), Today: "2026-01-31"}
+			in := decide.Input{Repo: repo, Base: "base", InForce: "in-force", Permitted: d.Permitted, Head: "words",
+				Memory: running(t, o.Loader, repo["in-force"]), Today: "2026-01-31"}
 			if name == "change of a user" {
 				in.By = &authority.Actor{Login: "pia", Proof: authority.ProofPullRequest}
 			}
@@ -155,7 +163,8 @@ func TestMergeGroupNeedsNoAcknowledgement(t *testing.T) {
 	d, err := commit(t, l, estate.Files(base), estate.Files(inForce))
 	require.NoError(t, err)
 	require.Len(t, d.Held, 8)
-	in := decide.Input{Repo: repo, Base: "base", InForce: "in-force", Permitted: d.Permitted, Head: "head", Memory: running(t, l, inForce), Today: "2026-01-01"}
+	in := decide.Input{Repo: repo, Base: "base", InForce: "in-force", Permitted: d.Permitted, Head: "head", Memory: running(t, l, inForce),
+		Today: "2026-01-01"}
 	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), in)
 	require.NoError(t, err)
 	require.Len(t, p.Held, 8)

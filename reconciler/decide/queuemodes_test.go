@@ -18,9 +18,12 @@ const (
 
 // queueMapOf returns a map for the tenant physics. until is the last day of its rollback; "": it has none.
 func queueMapOf(mode, until string) string {
-	text := doc("QueueMap", "physics", fmt.Sprintf("spec:\n  app: batch\n  applies_to: [physics]\n  queues: [{queue: short, partition: main}]\n  mode: %s\n  contract: %s\n  runbook: %s\n", mode, contractNow, queueMapPage))
+	text := doc("QueueMap", "physics",
+		fmt.Sprintf("spec:\n  app: batch\n  applies_to: [physics]\n  queues: [{queue: short, partition: main}]\n  mode: %s\n  contract: "+
+			"%s\n  runbook: %s\n", mode, contractNow, queueMapPage))
 	if until != "" {
-		text += fmt.Sprintf("  rollback: {owner: ops, reason: incident 7, expires_at: %q, follow_up: task 12, runbook: %s}\n", until, queueMapPage)
+		text += fmt.Sprintf("  rollback: {owner: ops, reason: incident 7, expires_at: %q, follow_up: task 12, runbook: %s}\n", until,
+			queueMapPage)
 	}
 	return text
 }
@@ -28,7 +31,8 @@ func queueMapOf(mode, until string) string {
 // expiredStory begins with a map whose rollback expired before the day of all stories.
 func expiredStory(t *testing.T) *story {
 	s := tell(t, map[string]string{queueMapPage: "# How to go back\n", queueMapFile: queueMapOf("passthrough", "2026-01-30")})
-	s.d = decide.New(decide.Options{Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}}, Rules: []decide.Rule{schema.QueueModes(contractNow)}})
+	s.d = decide.New(decide.Options{Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}},
+		Rules: []decide.Rule{schema.QueueModes(contractNow)}})
 	return s
 }
 
@@ -42,11 +46,13 @@ func TestExpiredRollbackHoldsChangesOfWhatItServes(t *testing.T) {
 	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(d.Held), "an unrelated change comes into force")
 	require.Contains(t, d.Held[0].Message, "expired on 2026-01-30 ("+queueMapFile+":")
 
-	for name, file := range map[string]string{"renewed": queueMapOf("passthrough", "2026-02-28"), "removed": queueMapOf("passthrough", ""), "deleted": "", "back in real-policy": queueMapOf("real-policy", "")} {
+	for name, file := range map[string]string{"renewed": queueMapOf("passthrough", "2026-02-28"), "removed": queueMapOf("passthrough", ""),
+		"deleted": "", "back in real-policy": queueMapOf("real-policy", "")} {
 		s := expiredStory(t)
 		s.commits("pia", map[string]string{train: instance("train", 2, 1)})
 		s.commits("root", map[string]string{queueMapFile: file})
-		require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(s.together().Held), "%s: a tenant's change in the same window does not hold it", name)
+		require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(s.together().Held),
+			"%s: a tenant's change in the same window does not hold it", name)
 		s.commits("mel", map[string]string{"README.md": "later"})
 		require.Empty(t, s.together().Held, name)
 	}
@@ -57,9 +63,11 @@ func TestExpiredRollbackHoldsChangesOfWhatItServes(t *testing.T) {
 func TestTenantDoesNotDecideOnARollback(t *testing.T) {
 	s := expiredStory(t)
 	s.commits("pia", map[string]string{queueMapFile: queueMapOf("passthrough", "2026-02-28"), train: instance("train", 2, 1)})
-	require.Equal(t, map[string]schema.HeldReason{queueMapFile: schema.HeldUnauthorised, train: schema.HeldDenied}, reasons(s.together().Held), "renewal and use by a tenant's user")
+	require.Equal(t, map[string]schema.HeldReason{queueMapFile: schema.HeldUnauthorised, train: schema.HeldDenied},
+		reasons(s.together().Held), "renewal and use by a tenant's user")
 	s.commits("pia", map[string]string{train: instance("train", 3, 1)})
-	require.Equal(t, map[string]schema.HeldReason{queueMapFile: schema.HeldUnauthorised, train: schema.HeldDenied}, reasons(s.together().Held), "his renewal stays held")
+	require.Equal(t, map[string]schema.HeldReason{queueMapFile: schema.HeldUnauthorised, train: schema.HeldDenied},
+		reasons(s.together().Held), "his renewal stays held")
 	s.commits("pia", map[string]string{queueMapPage: ""})
 	s.commits("root", map[string]string{queueMapFile: queueMapOf("real-policy", "")})
 	d := s.together()

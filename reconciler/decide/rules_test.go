@@ -17,7 +17,8 @@ import (
 
 // allRules are those of the daemon. The backend of the estate counts as one that Berth has.
 func allRules() []decide.Rule {
-	return []decide.Rule{decide.Undated(schema.Lifecycle), schema.QueueModes(contractNow), decide.Undated(onboard.Gate([]string{"bare_metal"}))}
+	return []decide.Rule{decide.Undated(schema.Lifecycle), schema.QueueModes(contractNow),
+		decide.Undated(onboard.Gate([]string{"bare_metal"}))}
 }
 
 const (
@@ -63,13 +64,15 @@ func TestRulesJudgeWhatComesIntoForce(t *testing.T) {
 			[][2]any{{"pia", strict}, {"cleo", map[string]string{chemEval: instance("eval", 0, 1)}}},
 			map[string]schema.HeldReason{strictAll: schema.HeldUnauthorised}},
 		"an invalid policy denies nothing": {nil,
-			[][2]any{{"root", map[string]string{strictAll: strictPolicy() + "nonsense: true\n"}}, {"cleo", map[string]string{chemEval: instance("eval", 0, 1)}}},
+			[][2]any{{"root", map[string]string{strictAll: strictPolicy() + "nonsense: true\n"}},
+				{"cleo", map[string]string{chemEval: instance("eval", 0, 1)}}},
 			map[string]schema.HeldReason{strictAll: schema.HeldInvalid}},
 		"a held queue map keeps no page of the platform": {nil,
 			[][2]any{{"pia", realPolicy}, {"root", map[string]string{queueMapPage: ""}}},
 			map[string]schema.HeldReason{queueMapFile: schema.HeldUnauthorised}},
 		"a renamed queue map in another mode leaves nobody without one": {realPolicy,
-			[][2]any{{"root", map[string]string{queueMapFile: "", "platform/queues/other.yaml": strings.Replace(queueMapOf("passthrough", ""), "name: physics", "name: other", 1)}}},
+			[][2]any{{"root", map[string]string{queueMapFile: "",
+				"platform/queues/other.yaml": strings.Replace(queueMapOf("passthrough", ""), "name: physics", "name: other", 1)}}},
 			map[string]schema.HeldReason{queueMapFile: schema.HeldDenied, "platform/queues/other.yaml": schema.HeldDenied}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,20 +99,26 @@ func TestProjectsLeaveRealPolicyInNoOtherWay(t *testing.T) {
 		files map[string]string
 	}
 	for name, commits := range map[string][]commit{
-		"another mode":                       {{"root", map[string]string{queueMapFile: queueMapOf("passthrough", "")}}},
-		"a stub of the policy":               {{"root", map[string]string{queueMapFile: queueMapOf("stub-policy", "")}}},
-		"deleted":                            {{"root", map[string]string{queueMapFile: ""}}},
-		"deleted by a stranger":              {{"pia", map[string]string{queueMapFile: ""}}},
-		"renamed to another mode":            {{"root", map[string]string{queueMapFile: "", other: named(queueMapOf("passthrough", ""))}}},
-		"renamed in two commits":             {{"root", map[string]string{queueMapFile: ""}}, {"root", map[string]string{other: named(queueMapOf("passthrough", ""))}}},
-		"added first, deleted later":         {{"root", map[string]string{other: only(named(queueMapOf("passthrough", "")), "physics.lhc")}}, {"root", map[string]string{queueMapFile: ""}}},
-		"a more specific map":                {{"root", map[string]string{other: only(named(queueMapOf("passthrough", "")), "physics.lhc")}}},
-		"for other tenants":                  {{"root", map[string]string{queueMapFile: only(policy, "chem")}}},
-		"for other tenants, and another map": {{"root", map[string]string{queueMapFile: only(policy, "chem"), other: only(named(queueMapOf("passthrough", "")), "physics")}}},
-		"by a file that is invalid":          {{"root", map[string]string{queueMapFile: policy + "nonsense: true\n"}}},
-		"by an invalid file, then deleted":   {{"root", map[string]string{queueMapFile: policy + "nonsense: true\n"}}, {"root", map[string]string{queueMapFile: ""}}},
-		"with a rollback that has expired":   {{"root", map[string]string{queueMapFile: queueMapOf("passthrough", "2025-12-31")}}},
-		"the runbook with it":                {{"root", map[string]string{queueMapFile: "", queueMapPage: ""}}},
+		"another mode":            {{"root", map[string]string{queueMapFile: queueMapOf("passthrough", "")}}},
+		"a stub of the policy":    {{"root", map[string]string{queueMapFile: queueMapOf("stub-policy", "")}}},
+		"deleted":                 {{"root", map[string]string{queueMapFile: ""}}},
+		"deleted by a stranger":   {{"pia", map[string]string{queueMapFile: ""}}},
+		"renamed to another mode": {{"root", map[string]string{queueMapFile: "", other: named(queueMapOf("passthrough", ""))}}},
+		"renamed in two commits": {{"root", map[string]string{queueMapFile: ""}},
+			{"root", map[string]string{other: named(queueMapOf("passthrough", ""))}}},
+		"added first, deleted later": {{"root",
+			map[string]string{other: only(named(queueMapOf("passthrough", "")), "physics.lhc")}},
+			{"root", map[string]string{queueMapFile: ""}}},
+		"a more specific map": {{"root",
+			map[string]string{other: only(named(queueMapOf("passthrough", "")), "physics.lhc")}}},
+		"for other tenants": {{"root", map[string]string{queueMapFile: only(policy, "chem")}}},
+		"for other tenants, and another map": {{"root",
+			map[string]string{queueMapFile: only(policy, "chem"), other: only(named(queueMapOf("passthrough", "")), "physics")}}},
+		"by a file that is invalid": {{"root", map[string]string{queueMapFile: policy + "nonsense: true\n"}}},
+		"by an invalid file, then deleted": {{"root", map[string]string{queueMapFile: policy + "nonsense: true\n"}},
+			{"root", map[string]string{queueMapFile: ""}}},
+		"with a rollback that has expired": {{"root", map[string]string{queueMapFile: queueMapOf("passthrough", "2025-12-31")}}},
+		"the runbook with it":              {{"root", map[string]string{queueMapFile: "", queueMapPage: ""}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := ruledStory(t, map[string]string{queueMapFile: policy})
@@ -128,7 +137,8 @@ func TestProjectsLeaveRealPolicyInNoOtherWay(t *testing.T) {
 
 // readyApp is the app batch with all that the gate asks of it.
 func readyApp() string {
-	return doc("App", "batch", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n  status: active\n  runbook: "+queueMapPage+"\n  requires: {permissions: [apps.instance.create]}\n  supports: {control_plane_scopes: [project, tenant]}\n")
+	return doc("App", "batch", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n  status: active\n  runbook: "+
+		queueMapPage+"\n  requires: {permissions: [apps.instance.create]}\n  supports: {control_plane_scopes: [project, tenant]}\n")
 }
 
 // A proposal is judged as its merge is: held documents on main add no finding to the change of another tenant.
@@ -140,7 +150,8 @@ func TestProposalIsNotJudgedByWhatIsHeld(t *testing.T) {
 	was := contents(t, s.was.Tree)
 	head := with(s.main, map[string]string{chemAt + "eval.yaml": instance("eval", 0, 1)})
 	repo := trees{"base": s.main, "head": head, "in-force": was}
-	p, err := s.d.Proposal(t.Context(), decide.Input{Repo: repo, Base: "base", Head: "head", InForce: "in-force", Permitted: s.was.Permitted, Today: "2026-01-31"})
+	p, err := s.d.Proposal(t.Context(),
+		decide.Input{Repo: repo, Base: "base", Head: "head", InForce: "in-force", Permitted: s.was.Permitted, Today: "2026-01-31"})
 	require.NoError(t, err)
 	require.Empty(t, p.Held)
 	for _, f := range p.Diagnostics {
@@ -165,7 +176,8 @@ func TestReferenceToNothingFailsTheCheckOfItsChange(t *testing.T) {
 		reserved = strings.Replace(s.main[file], "spec: {", "spec: {reserved_for: phisics, ", 1)
 	}
 	findings := func(base, head map[string]string) (all []string) {
-		p, err := s.d.Proposal(t.Context(), decide.Input{Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", Today: "2026-01-31"})
+		p, err := s.d.Proposal(t.Context(),
+			decide.Input{Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", Today: "2026-01-31"})
 		require.NoError(t, err)
 		for _, f := range p.Diagnostics {
 			if f.File == file {
@@ -177,14 +189,16 @@ func TestReferenceToNothingFailsTheCheckOfItsChange(t *testing.T) {
 	wrong := with(s.main, map[string]string{file: reserved})
 	require.Equal(t, []string{"warning node.in-use", "error ref.missing-owner"}, findings(s.main, wrong),
 		"without berth/status nobody knows who is on the node")
-	require.Equal(t, []string{"warning ref.missing-owner"}, findings(wrong, with(wrong, map[string]string{file: reserved + "# looked at\n"})))
+	require.Equal(t, []string{"warning ref.missing-owner"},
+		findings(wrong, with(wrong, map[string]string{file: reserved + "# looked at\n"})))
 }
 
 // A proposal shows all that a rule finds in a document that it refuses.
 func TestProposalShowsEachFindingOfARefusedDocument(t *testing.T) {
 	s := ruledStory(t, nil)
 	was := contents(t, s.was.Tree)
-	bad := strings.NewReplacer("  contract: "+contractNow+"\n", "", "  runbook: "+queueMapPage+"\n", "").Replace(queueMapOf("real-policy", ""))
+	bad := strings.NewReplacer("  contract: "+contractNow+"\n", "", "  runbook: "+queueMapPage+"\n",
+		"").Replace(queueMapOf("real-policy", ""))
 	repo := trees{"base": was, "head": with(was, map[string]string{queueMapFile: bad}), "in-force": was}
 	p, err := s.d.Proposal(t.Context(), decide.Input{Repo: repo, Base: "base", Head: "head", InForce: "in-force", Today: "2026-01-31"})
 	require.NoError(t, err)
@@ -198,7 +212,8 @@ func TestProposalShowsEachFindingOfARefusedDocument(t *testing.T) {
 // A change that is refused takes no operation in force with it.
 func TestRefusedChangeLeavesOperations(t *testing.T) {
 	const drain = "tenants/physics/projects/lhc/operations/drain.yaml"
-	s := tell(t, map[string]string{train: instance("train", 3, 1), rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 3\n"), drain: doc("MemberOperation", "drain", "spec: {instance: train, operation: drain, member: worker-2, reason: a fan is loud}\n")})
+	s := tell(t, map[string]string{train: instance("train", 3, 1), rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 3\n"),
+		drain: doc("MemberOperation", "drain", "spec: {instance: train, operation: drain, member: worker-2, reason: a fan is loud}\n")})
 	s.commits("pia", map[string]string{train: instance("train", 2, 4)})
 	d := s.together()
 	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(d.Held))
@@ -212,11 +227,13 @@ func heldDocumentsDecideNothing(t *testing.T, seed uint64, histories int) {
 	strictOf := func(policy string) string { return policy + "  require_onboarding: true\n" }
 	policy := doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 8\n")
 	files := map[string][]string{ // each has one of these contents, or is missing
-		strictAll:                    {strictPolicy(), strictPolicy() + "nonsense: true\n"},
-		rules:                        {policy, strictOf(policy), doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 2\n")},
-		"tenants/chem/policy.yaml":   {policy, strictOf(policy), "a: ["},
-		batchApp:                     {readyApp(), estateFiles(nil)[batchApp], strings.Replace(readyApp(), "apps.instance.create", "nonsense", 1)},
-		queueMapFile:                 {queueMapOf("real-policy", ""), queueMapOf("passthrough", ""), queueMapOf("passthrough", "2026-02-28"), queueMapOf("passthrough", "2026-01-30")},
+		strictAll:                  {strictPolicy(), strictPolicy() + "nonsense: true\n"},
+		rules:                      {policy, strictOf(policy), doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 2\n")},
+		"tenants/chem/policy.yaml": {policy, strictOf(policy), "a: ["},
+		batchApp: {readyApp(), estateFiles(nil)[batchApp],
+			strings.Replace(readyApp(), "apps.instance.create", "nonsense", 1)},
+		queueMapFile: {queueMapOf("real-policy", ""), queueMapOf("passthrough", ""),
+			queueMapOf("passthrough", "2026-02-28"), queueMapOf("passthrough", "2026-01-30")},
 		"platform/queues/other.yaml": {strings.Replace(queueMapOf("passthrough", ""), "name: physics", "name: other", 1)},
 		queueMapPage:                 {"# How to go back\n"},
 		at + "eval.yaml":             {instance("eval", 0, 1), instance("eval", 1, 4)},
@@ -279,7 +296,8 @@ func checkWithout(
 	for _, pair := range [][2]map[string]schema.HeldReason{{held, now}, {now, held}} {
 		for path, reason := range pair[0] {
 			if path != file && reason != schema.HeldNeeds { // else another document decides about it
-				require.Contains(t, pair[1], path, "it is %s with or without %s, which is %s; the change: %v", reason, file, held[file], step.Touched)
+				require.Contains(t, pair[1], path, "it is %s with or without %s, which is %s; the change: %v", reason, file, held[file],
+					step.Touched)
 			}
 		}
 	}

@@ -54,8 +54,9 @@ func TestUnreadablePartKeepsPermissions(t *testing.T) {
 	s.steps, s.was.Permitted = nil, d.Permitted
 
 	s.commits("olga", map[string]string{
-		"tenants/physics/junk":           "",
-		"platform/catalog/batch/v2.yaml": strings.ReplaceAll(strings.ReplaceAll(s.main["platform/catalog/batch/v1.yaml"], "name: v1", "name: v2"), `"1"`, `"2"`),
+		"tenants/physics/junk": "",
+		"platform/catalog/batch/v2.yaml": strings.ReplaceAll(strings.ReplaceAll(s.main["platform/catalog/batch/v1.yaml"], "name: v1",
+			"name: v2"), `"1"`, `"2"`),
 	})
 	d = s.together()
 	require.Equal(t, map[string]schema.HeldReason{projectRoles: schema.HeldUnauthorised}, reasons(d.Held))
@@ -98,7 +99,8 @@ func TestUnlistedChangeHasNoAuthor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := tell(t, nil)
-			s.commits("vic", map[string]string{eve: roles("eve", member("eve", "platform_superadmin"))}, func(st *decide.Step) { st.Touched = touched })
+			s.commits("vic", map[string]string{eve: roles("eve", member("eve", "platform_superadmin"))},
+				func(st *decide.Step) { st.Touched = touched })
 			require.Equal(t, map[string]schema.HeldReason{eve: schema.HeldUnauthorised}, reasons(s.together().Held))
 			s.commits("mel", map[string]string{"README.md": "x"})
 			require.Equal(t, map[string]schema.HeldReason{eve: schema.HeldUnauthorised}, reasons(s.together().Held))

@@ -14,7 +14,8 @@ import (
 
 // version returns a version of the app batch, with or without upgrade_from.
 func version(n int, upgradeFrom string) string {
-	v := strings.NewReplacer("name: v1", fmt.Sprintf("name: v%d", n), `version: "1"`, fmt.Sprintf(`version: "%d"`, n)).Replace(estateFiles(nil)["platform/catalog/batch/v1.yaml"])
+	v := strings.NewReplacer("name: v1", fmt.Sprintf("name: v%d", n), `version: "1"`,
+		fmt.Sprintf(`version: "%d"`, n)).Replace(estateFiles(nil)["platform/catalog/batch/v1.yaml"])
 	if upgradeFrom != "" {
 		v += "    upgrade_from: [" + upgradeFrom + "]\n"
 	}
@@ -30,7 +31,8 @@ func TestUpgradeFromIsCheckedAgainstTheVersionInForce(t *testing.T) {
 		return strings.Replace(instance("train", 1, 1), "version: v1", fmt.Sprintf("version: v%d", n), 1)
 	}
 	catalog := func(over map[string]string) map[string]string {
-		return with(estateFiles(map[string]string{versionFile(2): version(2, "v1"), versionFile(3): version(3, "v2"), versionFile(4): version(4, "")}), over)
+		return with(estateFiles(map[string]string{versionFile(2): version(2, "v1"), versionFile(3): version(3, "v2"),
+			versionFile(4): version(4, "")}), over)
 	}
 	inForce := catalog(nil)
 	l := loader(t)
@@ -51,7 +53,9 @@ func TestUpgradeFromIsCheckedAgainstTheVersionInForce(t *testing.T) {
 		"widened": {"modified AppVersion batch/v3", "modified Instance physics.lhc/train", "train: configure"},
 	} {
 		t.Run(head, func(t *testing.T) {
-			p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "in-force", InForce: "in-force", Head: head, Memory: running(t, l, inForce), Today: "2026-01-01"})
+			p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(),
+				decide.Input{Repo: repo, Base: "in-force", InForce: "in-force", Head: head, Memory: running(t, l, inForce),
+					Today: "2026-01-01"})
 			require.NoError(t, err)
 			require.Equal(t, want, words(p))
 			d, err := commit(t, l, estate.Files(repo[head]), estate.Files(inForce))
@@ -65,7 +69,8 @@ func TestUpgradeFromIsCheckedAgainstTheVersionInForce(t *testing.T) {
 		d, err := commit(t, l, estate.Files(repo["skip"]), estate.Files(inForce))
 		require.NoError(t, err)
 		require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(d.Held))
-		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "step", InForce: "in-force", Head: "skip", Memory: running(t, l, inForce), Today: "2026-01-01"})
+		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(),
+			decide.Input{Repo: repo, Base: "step", InForce: "in-force", Head: "skip", Memory: running(t, l, inForce), Today: "2026-01-01"})
 		require.NoError(t, err)
 		require.Equal(t, found, words(p))
 	})
@@ -85,20 +90,25 @@ func TestJumpOutsideTheWindowIsRefusedInThePullRequest(t *testing.T) {
 	}
 	l, err := estate.New(estate.Options{
 		Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"},
-		Releases: map[string]schema.Releases{"bare_metal": {{Series: "1"}, {Series: "2", From: []string{"1"}, Step: true}, {Series: "3", From: []string{"2"}}}},
+		Releases: map[string]schema.Releases{"bare_metal": {{Series: "1"}, {Series: "2", From: []string{"1"}, Step: true},
+			{Series: "3", From: []string{"2"}}}},
 	})
 	require.NoError(t, err)
 	inForce := estateFiles(map[string]string{versionFile(2): version(2, ""), versionFile(3): version(3, "")})
-	repo := trees{"in-force": inForce, "jump": with(inForce, map[string]string{train: at(3)}), "step": with(inForce, map[string]string{train: at(2)})}
+	repo := trees{"in-force": inForce, "jump": with(inForce, map[string]string{train: at(3)}),
+		"step": with(inForce, map[string]string{train: at(2)})}
 	for head, want := range map[string][]string{
 		"jump": {"modified Instance physics.lhc/train", "lifecycle.upgrade-window " + train + ":7", "held denied " + train},
 		"step": {"modified Instance physics.lhc/train", "train: configure"},
 	} {
-		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "in-force", InForce: "in-force", Head: head, Memory: running(t, l, inForce), Today: "2026-01-01"})
+		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(),
+			decide.Input{Repo: repo, Base: "in-force", InForce: "in-force", Head: head, Memory: running(t, l, inForce),
+				Today: "2026-01-01"})
 		require.NoError(t, err)
 		require.Equal(t, want, words(p))
 		if head == "jump" {
-			require.Contains(t, p.Diagnostics[0].Message, "does not take over its data: upgrade in the steps 1 → 2 → 3, each in a change of its own")
+			require.Contains(t, p.Diagnostics[0].Message,
+				"does not take over its data: upgrade in the steps 1 → 2 → 3, each in a change of its own")
 		}
 		d, err := commit(t, l, estate.Files(repo[head]), estate.Files(inForce))
 		require.NoError(t, err)
@@ -111,9 +121,11 @@ func TestJumpOutsideTheWindowIsRefusedInThePullRequest(t *testing.T) {
 func TestSecondDocumentOfVersionGetsTheFinding(t *testing.T) {
 	inForce := estateFiles(nil)
 	const first = "platform/catalog/batch/a1.yaml"
-	repo := trees{"in-force": inForce, "head": with(inForce, map[string]string{first: strings.Replace(version(1, ""), "name: v1", "name: a1", 1)})}
+	repo := trees{"in-force": inForce,
+		"head": with(inForce, map[string]string{first: strings.Replace(version(1, ""), "name: v1", "name: a1", 1)})}
 	l := loader(t)
-	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "in-force", InForce: "in-force", Head: "head", Memory: running(t, l, inForce), Today: "2026-01-01"})
+	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(),
+		decide.Input{Repo: repo, Base: "in-force", InForce: "in-force", Head: "head", Memory: running(t, l, inForce), Today: "2026-01-01"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"added AppVersion batch/a1", "conflict.version " + first + ":6", "held invalid " + first}, words(p))
 }

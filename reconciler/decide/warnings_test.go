@@ -21,7 +21,8 @@ func proposal(t *testing.T, base, over map[string]string) plan.Proposal {
 	t.Helper()
 	l := loader(t)
 	repo := trees{"base": base, "head": change(base, over)}
-	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "base", Head: "head", Memory: running(t, l, base), Today: "2026-01-01"})
+	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(),
+		decide.Input{Repo: repo, Base: "base", Head: "head", Memory: running(t, l, base), Today: "2026-01-01"})
 	require.NoError(t, err)
 	return p
 }
@@ -47,7 +48,8 @@ func TestCapacityWarningsInPullRequest(t *testing.T) {
 	require.Empty(t, p.Held)
 	require.False(t, p.Blocked())
 
-	p = proposal(t, change(estateFiles(nil), cordoned), map[string]string{"tenants/physics/tenant.yaml": doc("Tenant", "physics", "spec:\n  display_name: New\n")})
+	p = proposal(t, change(estateFiles(nil), cordoned),
+		map[string]string{"tenants/physics/tenant.yaml": doc("Tenant", "physics", "spec:\n  display_name: New\n")})
 	require.Empty(t, p.Diagnostics)
 }
 
@@ -73,9 +75,12 @@ func TestRemovalOfLastAdministratorGetsWarning(t *testing.T) {
 		over map[string]string
 		want []string
 	}{
-		"deleted":                       {map[string]string{operators: "", owners: ""}, []string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
-		"another role":                  {map[string]string{operators: roles("operators", "platform_ops"), owners: roles("roles", "project_viewer")}, []string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
-		"moved":                         {map[string]string{operators: "", "platform/roles/people.yaml": roles("people", "platform_superadmin")}, nil},
+		"deleted": {map[string]string{operators: "", owners: ""},
+			[]string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
+		"another role": {map[string]string{operators: roles("operators", "platform_ops"),
+			owners: roles("roles", "project_viewer")}, []string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
+		"moved": {map[string]string{operators: "",
+			"platform/roles/people.yaml": roles("people", "platform_superadmin")}, nil},
 		"another administrator remains": {map[string]string{owners: roles("roles", "tenant_admin")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,15 +96,18 @@ func TestConflictIsReportedAtTheTouchedFile(t *testing.T) {
 	claims := func(tenant, login string) map[string]string {
 		return map[string]string{
 			"tenants/" + tenant + "/tenant.yaml": doc("Tenant", tenant, "spec:\n  display_name: T\n"),
-			"tenants/" + tenant + "/roles.yaml":  doc("RoleBinding", "roles", "spec:\n  members: [{login: "+login+", role: tenant_owner, unix_user: {name: shared, uid: 30001}}]\n"),
+			"tenants/" + tenant + "/roles.yaml": doc("RoleBinding", "roles",
+				"spec:\n  members: [{login: "+login+", role: tenant_owner, unix_user: {name: shared, uid: 30001}}]\n"),
 		}
 	}
 	for _, c := range [][2]string{{"aaa", "zzz"}, {"zzz", "aaa"}} {
-		for name, inForce := range map[string]map[string]string{"in force": change(estateFiles(nil), claims(c[0], "max")), "held": estateFiles(nil)} {
+		for name, inForce := range map[string]map[string]string{"in force": change(estateFiles(nil), claims(c[0], "max")),
+			"held": estateFiles(nil)} {
 			l := loader(t)
 			base := change(estateFiles(nil), claims(c[0], "max"))
 			repo := trees{"in-force": inForce, "base": base, "head": change(base, claims(c[1], "eve"))}
-			p, err := decide.New(decide.Options{Loader: l, Authority: &decide.Authority{Administrators: []string{"root"}}}).Proposal(t.Context(), decide.Input{
+			p, err := decide.New(decide.Options{Loader: l,
+				Authority: &decide.Authority{Administrators: []string{"root"}}}).Proposal(t.Context(), decide.Input{
 				Repo: repo, Base: "base", InForce: "in-force", Head: "head", Memory: running(t, l, inForce), Today: "2026-01-01",
 				By: &authority.Actor{Login: "root", Proof: authority.ProofPullRequest, BreakGlass: "test"},
 			})
@@ -144,7 +152,8 @@ func TestChangeToKindsWithoutEffectGetsWarning(t *testing.T) {
 	require.Equal(t, want, codesOf(t, p.Diagnostics))
 	require.Len(t, note, 1)
 	require.Equal(t, "2 more documents of this change have no effect yet; berth validate lists them", note[0].Message)
-	require.Empty(t, proposal(t, base, map[string]string{"tenants/physics/tenant.yaml": doc("Tenant", "physics", "spec:\n  display_name: New\n")}).Diagnostics)
+	require.Empty(t, proposal(t, base,
+		map[string]string{"tenants/physics/tenant.yaml": doc("Tenant", "physics", "spec:\n  display_name: New\n")}).Diagnostics)
 }
 
 // The terms for a project that has not accepted them get a note, and a shared runtime is not deleted
@@ -152,10 +161,12 @@ func TestChangeToKindsWithoutEffectGetsWarning(t *testing.T) {
 func TestFindingsOfAttachments(t *testing.T) {
 	const shared = "tenants/physics/shared-runtimes/dept/"
 	const terms, view = shared + "attachments/lhc.yaml", "tenants/physics/projects/lhc/instances/share.yaml"
-	runtime := doc("SharedRuntime", "dept", "spec: {app: batch, version: v1, display_name: D, operator_identity_ref: crew, roles: {worker: {count: 0}}}\n")
+	runtime := doc("SharedRuntime", "dept",
+		"spec: {app: batch, version: v1, display_name: D, operator_identity_ref: crew, roles: {worker: {count: 0}}}\n")
 	with := map[string]string{
 		terms: doc("Attachment", "lhc", "spec: {project_id: physics.lhc}\n"),
-		view:  doc("Instance", "share", "spec: {app: batch, version: v1, display_name: S, control_plane_scope: tenant, shared_runtime: dept}\n"),
+		view: doc("Instance", "share",
+			"spec: {app: batch, version: v1, display_name: S, control_plane_scope: tenant, shared_runtime: dept}\n"),
 	}
 	base := estateFiles(map[string]string{crewFile: crew, shared + "runtime.yaml": runtime})
 	found := func(p plan.Proposal) (all []string) {
@@ -167,10 +178,12 @@ func TestFindingsOfAttachments(t *testing.T) {
 		return all
 	}
 	p := proposal(t, base, map[string]string{terms: with[terms]})
-	require.Equal(t, []string{"note " + terms + ":5 physics.lhc has not accepted these terms: it is attached when one of its Instances has shared_runtime: dept"}, found(p))
+	require.Equal(t, []string{"note " + terms +
+		":5 physics.lhc has not accepted these terms: it is attached when one of its Instances has shared_runtime: dept"}, found(p))
 	require.False(t, p.Blocked())
 	require.Empty(t, found(proposal(t, base, with)))
-	require.Empty(t, found(proposal(t, change(base, with), map[string]string{rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 7\n")})), "the change does not touch it")
+	require.Empty(t, found(proposal(t, change(base, with),
+		map[string]string{rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 7\n")})), "the change does not touch it")
 
 	base = change(base, with)
 	p = proposal(t, base, map[string]string{shared + "runtime.yaml": ""})
@@ -182,28 +195,34 @@ func TestFindingsOfAttachments(t *testing.T) {
 // A day that a change sets and that is over is an error in a new document that has no effect then, and
 // a warning elsewhere: a loan ends with the merge. A day that passed since stays unmentioned.
 func TestPastDaysOfAChange(t *testing.T) {
-	const runtime, attached, lends = "tenants/physics/shared-runtimes/all/runtime.yaml", "tenants/physics/shared-runtimes/all/attachments/lhc.yaml", "tenants/physics/policy.yaml"
+	const runtime, attached, lends = "tenants/physics/shared-runtimes/all/runtime.yaml",
+		"tenants/physics/shared-runtimes/all/attachments/lhc.yaml", "tenants/physics/policy.yaml"
 	attachment := func(until string) string {
-		return doc("Attachment", "lhc", "spec:\n  project_id: physics.lhc\n  contribution_policy: {allow: true, until: "+until+"}\n  submission_policy: {}\n")
+		return doc("Attachment", "lhc",
+			"spec:\n  project_id: physics.lhc\n  contribution_policy: {allow: true, until: "+until+"}\n  submission_policy: {}\n")
 	}
 	policy := func(day string) string {
 		return doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 8\n  noncompliant: {action: stop, grace_until: "+day+"}\n")
 	}
 	base := estateFiles(map[string]string{
-		"tenants/physics/service-accounts/ops.yaml": doc("ServiceAccount", "ops", "spec:\n  display_name: Ops\n  public_keys: []\n  scopes: [shared_runtimes.member.operate]\n  allowed_endpoints: []\n"),
-		"tenants/physics/roles.yaml":                doc("RoleBinding", "roles", "spec:\n  members: [{login: olga, role: tenant_owner}, {service_account: ops, role: service_account}]\n"),
-		runtime:                                     doc("SharedRuntime", "all", "spec:\n  app: batch\n  version: v1\n  display_name: All\n  operator_identity_ref: ops\n  roles:\n    worker: {count: 1}\n"),
-		attached:                                    attachment("2026-06-01"),
+		"tenants/physics/service-accounts/ops.yaml": doc("ServiceAccount", "ops",
+			"spec:\n  display_name: Ops\n  public_keys: []\n  scopes: [shared_runtimes.member.operate]\n  allowed_endpoints: []\n"),
+		"tenants/physics/roles.yaml": doc("RoleBinding", "roles",
+			"spec:\n  members: [{login: olga, role: tenant_owner}, {service_account: ops, role: service_account}]\n"),
+		runtime: doc("SharedRuntime", "all",
+			"spec:\n  app: batch\n  version: v1\n  display_name: All\n  operator_identity_ref: ops\n  roles:\n    worker: {count: 1}\n"),
+		attached: attachment("2026-06-01"),
 	})
 	for name, c := range map[string]struct {
 		over map[string]string
 		want []string
 	}{
-		"a loan that ends with the merge": {map[string]string{attached: attachment("2026-01-01")}, []string{attached + " warning date.past"}},
-		"a loan until tomorrow":           {map[string]string{attached: attachment("2026-01-02")}, nil},
-		"a policy without time":           {map[string]string{lends: policy("2025-12-31")}, []string{lends + " warning date.past"}},
-		"a policy for another lifetime":   {map[string]string{lends: policy("2062-01-31")}, []string{lends + " warning date.far"}},
-		"a policy for ten years":          {map[string]string{lends: policy("2036-01-01")}, nil},
+		"a loan that ends with the merge": {map[string]string{attached: attachment("2026-01-01")},
+			[]string{attached + " warning date.past"}},
+		"a loan until tomorrow":         {map[string]string{attached: attachment("2026-01-02")}, nil},
+		"a policy without time":         {map[string]string{lends: policy("2025-12-31")}, []string{lends + " warning date.past"}},
+		"a policy for another lifetime": {map[string]string{lends: policy("2062-01-31")}, []string{lends + " warning date.far"}},
+		"a policy for ten years":        {map[string]string{lends: policy("2036-01-01")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -241,12 +260,14 @@ func TestReservationOfANodeInUse(t *testing.T) {
 
 // A change that replaces each administrator, gives a Unix user to another login or changes prices says so.
 func TestChangesOfPeopleAndPricesAreTold(t *testing.T) {
-	const operators, members, rates = "platform/roles/operators.yaml", "tenants/physics/projects/lhc/roles.yaml", "platform/rates/default.yaml"
+	const operators, members, rates = "platform/roles/operators.yaml", "tenants/physics/projects/lhc/roles.yaml",
+		"platform/rates/default.yaml"
 	admin := func(login string) string {
 		return doc("RoleBinding", "operators", "spec:\n  members: [{login: "+login+", role: platform_superadmin}]\n")
 	}
 	member := func(login string) string {
-		return doc("RoleBinding", "roles", "spec:\n  members: [{login: "+login+", role: project_admin, unix_user: {name: anna, uid: 20001}}]\n")
+		return doc("RoleBinding", "roles",
+			"spec:\n  members: [{login: "+login+", role: project_admin, unix_user: {name: anna, uid: 20001}}]\n")
 	}
 	card := func(price string) string {
 		return doc("RateCard", "default", "spec: {currency: EUR, cpu_hour: 10000, gpu_hours: [{type: a100, price: "+price+"}]}\n")
@@ -279,10 +300,13 @@ func TestInvalidPolicyDeniesNothingElse(t *testing.T) {
 	const policy = "platform/policy/all.yaml"
 	base := estateFiles(map[string]string{
 		policy: doc("Policy", "all", "spec:\n  artifact_source_allowlist: [registry.example]\n"),
-		"platform/artifact-sources/registry.yaml":          doc("ArtifactSource", "registry", "spec: {type: oci, host: registry.example}\n"),
-		"tenants/physics/artifact-sources/department.yaml": doc("ArtifactSource", "department", "spec: {type: oci, host: registry.example}\n"),
+		"platform/artifact-sources/registry.yaml": doc("ArtifactSource", "registry",
+			"spec: {type: oci, host: registry.example}\n"),
+		"tenants/physics/artifact-sources/department.yaml": doc("ArtifactSource", "department",
+			"spec: {type: oci, host: registry.example}\n"),
 	})
-	p := proposal(t, base, map[string]string{policy: doc("Policy", "all", "spec:\n  artifact_source_allowlist: [registry.example]\n  max_gpus_per_instance: eight\n")})
+	p := proposal(t, base, map[string]string{policy: doc("Policy", "all",
+		"spec:\n  artifact_source_allowlist: [registry.example]\n  max_gpus_per_instance: eight\n")})
 	require.Len(t, p.Diagnostics, 1, p.Diagnostics)
 	require.Equal(t, policy, p.Diagnostics[0].File)
 }
@@ -306,9 +330,12 @@ func TestClashIsReportedWhereTheChangeBringsIt(t *testing.T) {
 
 // A change of YAML outside the estate is noted, once; hidden directories are not the estate's.
 func TestFilesOutsideTheEstateAreNoted(t *testing.T) {
-	p := proposal(t, estateFiles(nil), map[string]string{"nodes/gpu-9.yaml": doc("Node", "gpu-9", "spec: {}\n"), "tenant/x.yml": "a: 1\n", ".github/workflows/ci.yaml": "a: 1\n", "README.md": "x"})
+	p := proposal(t, estateFiles(nil),
+		map[string]string{"nodes/gpu-9.yaml": doc("Node", "gpu-9", "spec: {}\n"), "tenant/x.yml": "a: 1\n",
+			".github/workflows/ci.yaml": "a: 1\n", "README.md": "x"})
 	require.Len(t, p.Diagnostics, 1)
-	require.Equal(t, "nodes/gpu-9.yaml:1:1: note: Berth reads documents below platform/ and tenants/ only, so this changes nothing: nodes/gpu-9.yaml, tenant/x.yml [estate.outside]", p.Diagnostics[0].String())
+	require.Equal(t, "nodes/gpu-9.yaml:1:1: note: Berth reads documents below platform/ and tenants/ only, so this changes nothing: "+
+		"nodes/gpu-9.yaml, tenant/x.yml [estate.outside]", p.Diagnostics[0].String())
 	require.Empty(t, proposal(t, estateFiles(nil), map[string]string{".github/workflows/ci.yaml": "a: 1\n"}).Diagnostics)
 }
 
@@ -320,10 +347,12 @@ func TestKeysOfOthersAndTenantsWithoutPeople(t *testing.T) {
 		return doc("RoleBinding", name, "spec:\n  members: [{login: "+login+", role: "+role+keys+"}]\n")
 	}
 	const owners = "tenants/physics/roles.yaml"
-	base := estateFiles(map[string]string{"platform/roles/operators.yaml": roles("operators", "olga", "platform_superadmin", ", signing_keys: ["+key+"]"), owners: roles("roles", "petra", "tenant_owner", "")})
+	base := estateFiles(map[string]string{"platform/roles/operators.yaml": roles("operators", "olga", "platform_superadmin",
+		", signing_keys: ["+key+"]"), owners: roles("roles", "petra", "tenant_owner", "")})
 	p := proposal(t, base, map[string]string{owners: roles("roles", "petra", "tenant_owner", ", signing_keys: ["+key+"]")})
 	require.Len(t, p.Diagnostics, 1)
-	require.Equal(t, owners+":6:63: error: spec.members[0].signing_keys[0]: is a key of somebody else, in another tenant or on the platform: a key shows who signed, so each person has their own [conflict.key]", p.Diagnostics[0].String())
+	require.Equal(t, owners+":6:63: error: spec.members[0].signing_keys[0]: is a key of somebody else, in another tenant or on the "+
+		"platform: a key shows who signed, so each person has their own [conflict.key]", p.Diagnostics[0].String())
 	require.True(t, p.Blocked())
 	p = proposal(t, base, map[string]string{owners: roles("roles", "Olga", "tenant_owner", ", signing_keys: ["+key+"]")})
 	require.NotContains(t, fmt.Sprint(p.Diagnostics), "conflict.key", "it is her own")
@@ -362,8 +391,9 @@ func TestEffectsBesideTheFieldsAreReported(t *testing.T) {
 		return doc("ArtifactSource", "registry", "spec: {type: oci, host: registry.example, credential: pull, repositories: ["+list+"]}\n")
 	}
 	shared := func(rest string) string {
-		return doc("SharedRuntime", "dept", "spec: {app: batch, version: v1, display_name: D, operator_identity_ref: crew, roles: {worker: "+
-			"{count: 0}}"+rest+"}\n")
+		return doc("SharedRuntime", "dept",
+			"spec: {app: batch, version: v1, display_name: D, operator_identity_ref: crew, roles: {worker: "+
+				"{count: 0}}"+rest+"}\n")
 	}
 	const all, long = "queues: [{queue: short, partition: main}], fallback_queue: short", "queues: [{queue: short, partition: main}]"
 	base := estateFiles(map[string]string{
@@ -392,8 +422,9 @@ func TestEffectsBesideTheFieldsAreReported(t *testing.T) {
 		"a wider source": {registry, source("'{tenant}'"), "every project of a tenant may then declare artifacts from {tenant} and below " +
 			"it, read with the secret pull; until now the source shares {tenant}/{project}"},
 		"a narrower source": {registry, source("'{tenant}/{project}/images'"), ""},
-		"an open source":    {registry, source(""), "every project may then declare any artifact of registry.example, read without a secret"},
-		"a shorter list":    {runtime, shared(""), "physics.lhc stays attached by " + terms},
+		"an open source": {registry, source(""),
+			"every project may then declare any artifact of registry.example, read without a secret"},
+		"a shorter list": {runtime, shared(""), "physics.lhc stays attached by " + terms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			said := fmt.Sprint(proposal(t, base, map[string]string{c.path: c.text}).Diagnostics)

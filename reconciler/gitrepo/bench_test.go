@@ -42,8 +42,10 @@ func statusHistory(b *testing.B, commits int) *gittest.Server {
 			}
 		}
 		for _, f := range files {
-			content := fmt.Sprintf("apiVersion: berth/v1\nkind: InstanceStatus\nkey:\n  kind: Instance\n  tenant: t%d\n  project: p%d\n  name: i%d\nphase: running\nattempt: %d\n", f%20, f%5, f, i)
-			fmt.Fprintf(&in, "M 100644 inline tenants/t%d/projects/p%d/instances/i%d.yaml\ndata %d\n%s\n", f%20, f%5, f, len(content), content)
+			content := fmt.Sprintf("apiVersion: berth/v1\nkind: InstanceStatus\nkey:\n  kind: Instance\n  tenant: t%d\n  project: p%d\n  "+
+				"name: i%d\nphase: running\nattempt: %d\n", f%20, f%5, f, i)
+			fmt.Fprintf(&in, "M 100644 inline tenants/t%d/projects/p%d/instances/i%d.yaml\ndata %d\n%s\n", f%20, f%5, f, len(content),
+				content)
 		}
 	}
 	fmt.Fprint(&in, "done\n")
@@ -75,7 +77,8 @@ func newWriter(b *testing.B, s *gittest.Server) *writer {
 
 func (w *writer) write(b *testing.B) {
 	w.n++
-	u := plan.Status{Key: schema.InstanceKey("t7", "p2", "i7"), Phase: plan.PhaseRunning, LastApplied: plan.LastApplied{Attempt: 1_000_000 + w.n}}
+	u := plan.Status{Key: schema.InstanceKey("t7", "p2", "i7"), Phase: plan.PhaseRunning,
+		LastApplied: plan.LastApplied{Attempt: 1_000_000 + w.n}}
 	tip, err := w.repo.WriteStatus(b.Context(), w.tip, reconciler.StatusBatch{Units: []plan.Status{u}})
 	require.NoError(b, err)
 	require.NotEqual(b, w.tip, tip)
@@ -161,7 +164,8 @@ func byGit(b *testing.B, s *gittest.Server) func() {
 	return func() {
 		n++
 		content := fmt.Sprintf("attempt: %d\n", n)
-		runCLI(b, fmt.Sprintf("commit refs/heads/berth/status\ncommitter Berth <berth@localhost> %d +0000\ndata 2\nx\nfrom refs/heads/berth/status^0\nM 100644 inline tenants/t7/projects/p2/instances/i7.yaml\ndata %d\n%s\n",
+		runCLI(b, fmt.Sprintf("commit refs/heads/berth/status\ncommitter Berth <berth@localhost> %d +0000\ndata 2\nx\nfrom "+
+			"refs/heads/berth/status^0\nM 100644 inline tenants/t7/projects/p2/instances/i7.yaml\ndata %d\n%s\n",
 			1_800_000_000+n, len(content), content), "-C", clone, "fast-import", "--quiet")
 		runCLI(b, "", "-C", clone, "push", "-q", "origin", "berth/status")
 	}
@@ -169,7 +173,8 @@ func byGit(b *testing.B, s *gittest.Server) func() {
 
 func byGoGit(b *testing.B, s *gittest.Server) func() {
 	dir := b.TempDir()
-	peer, err := git.PlainClone(filepath.Join(dir, "clone.git"), true, &git.CloneOptions{URL: s.URL, ReferenceName: "refs/heads/berth/status"})
+	peer, err := git.PlainClone(filepath.Join(dir, "clone.git"), true,
+		&git.CloneOptions{URL: s.URL, ReferenceName: "refs/heads/berth/status"})
 	require.NoError(b, err)
 	ref := plumbing.ReferenceName("refs/heads/berth/status")
 	at, err := peer.Reference(ref, true)
@@ -280,7 +285,8 @@ func BenchmarkDiff(b *testing.B) {
 	}
 	s := gittest.New(b, files)
 	first := s.Tip("main")
-	second := s.MustCommit(b, "main", gittest.Commit{Message: "one", Files: map[string]string{"tenants/t7/projects/p1/instances/i7.yaml": "changed\n"}})
+	second := s.MustCommit(b, "main",
+		gittest.Commit{Message: "one", Files: map[string]string{"tenants/t7/projects/p1/instances/i7.yaml": "changed\n"}})
 	r, err := Open(b.Context(), Options{URL: s.URL, Dir: b.TempDir()})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, r.Close()) })

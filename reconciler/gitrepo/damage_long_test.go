@@ -51,7 +51,8 @@ func TestLongDamagedMirrorIsReplacedAfterStatusMoved(t *testing.T) {
 				other := open(t, s)
 				fetch(t, other)
 				for i := range 3 {
-					status, err = other.WriteStatus(t.Context(), status, batch(uint64(2+i), main, unit("physics", "lhc", "train", plan.PhaseStopped)))
+					status, err = other.WriteStatus(t.Context(), status,
+						batch(uint64(2+i), main, unit("physics", "lhc", "train", plan.PhaseStopped)))
 					require.NoError(t, err)
 				}
 				if running {
@@ -87,7 +88,8 @@ func TestLongDamagedMirrorIsReplacedAfterStatusMoved(t *testing.T) {
 					}
 				}
 				require.NoError(t, err)
-				tip, err := r.WriteInForce(t.Context(), inForce, reconciler.InForce{Commit: main, Epoch: 4, Replace: map[string]string{"platform/nodes/gpu-1.yaml": ""}})
+				tip, err := r.WriteInForce(t.Context(), inForce,
+					reconciler.InForce{Commit: main, Epoch: 4, Replace: map[string]string{"platform/nodes/gpu-1.yaml": ""}})
 				require.NoError(t, err)
 				require.Equal(t, reconciler.Tips{Main: main, InForce: tip, Status: status}, fetch(t, r))
 			})

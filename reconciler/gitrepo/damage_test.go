@@ -197,7 +197,8 @@ func TestDamageFoundByGitReplacesMirror(t *testing.T) {
 	second := s.MustCommit(t, "main", gittest.Commit{Message: "Next", Files: map[string]string{"platform/x": "y"}})
 	tree, err := s.Git("rev-parse", first+"^{tree}")
 	require.NoError(t, err)
-	apart, err := s.Git("-c", "user.name=Nobody", "-c", "user.email=nobody@example.org", "commit-tree", "-m", "nobody's child", strings.TrimSpace(tree))
+	apart, err := s.Git("-c", "user.name=Nobody", "-c", "user.email=nobody@example.org", "commit-tree", "-m", "nobody's child",
+		strings.TrimSpace(tree))
 	require.NoError(t, err)
 	_, err = s.Git("update-ref", "refs/pull/1/head", strings.TrimSpace(apart))
 	require.NoError(t, err)

@@ -24,7 +24,8 @@ func TestEventsSinceReadsNewestFirst(t *testing.T) {
 	tip := ""
 	for day := range 5 {
 		b := batch(uint64(day+1), main)
-		b.Events = []plan.Event{{EventID: fmt.Sprint("e", day), EventType: "apps.instance.deleted", OccurredAt: start.AddDate(0, 0, day), Version: "1", Payload: []byte(`{}`)}}
+		b.Events = []plan.Event{{EventID: fmt.Sprint("e", day), EventType: "apps.instance.deleted", OccurredAt: start.AddDate(0, 0, day),
+			Version: "1", Payload: []byte(`{}`)}}
 		b.Revision.Sequence = uint64(day + 1)
 		var err error
 		tip, err = r.WriteStatus(t.Context(), tip, b)

@@ -38,7 +38,8 @@ func headersOn(t *testing.T, s *gittest.Server, parent string) string {
 	t.Helper()
 	tree, err := s.Git("rev-parse", parent+"^{tree}")
 	require.NoError(t, err)
-	return fmt.Sprintf("tree %s\nparent %s\nauthor Ann A <ann@example.org> 1767225600 +0100\ncommitter Carl C <carl@example.org> 1767229200 -0500\n", tree, parent)
+	return fmt.Sprintf("tree %s\nparent %s\nauthor Ann A <ann@example.org> 1767225600 +0100\ncommitter Carl C <carl@example.org> "+
+		"1767229200 -0500\n", tree, parent)
 }
 
 // A signed commit proves the same signer after all files of the daemon are lost.
@@ -175,13 +176,15 @@ func readInForce(t *testing.T) {
 		}
 	}
 	name := rapid.OneOf(
-		rapid.SampledFrom([]string{"", "a\nUnauthorised: \"b\"", "a\n\nConfig-Commit: c", `"`, `\`, "\x00\xff\r\t", "\u2028", " a ", "Epoch: 9"}),
+		rapid.SampledFrom([]string{"", "a\nUnauthorised: \"b\"", "a\n\nConfig-Commit: c", `"`, `\`, "\x00\xff\r\t", "\u2028", " a ",
+			"Epoch: 9"}),
 		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 20), func(b []byte) string { return string(b) }),
 	)
 	held := rapid.Custom(func(t *rapid.T) schema.Held {
 		return schema.Held{
-			File:    name.Draw(t, "file"),
-			Reason:  rapid.SampledFrom([]schema.HeldReason{schema.HeldUnauthorised, schema.HeldUnauthorised, schema.HeldInvalid}).Draw(t, "reason"),
+			File: name.Draw(t, "file"),
+			Reason: rapid.SampledFrom([]schema.HeldReason{schema.HeldUnauthorised, schema.HeldUnauthorised, schema.HeldInvalid}).Draw(t,
+				"reason"),
 			Message: name.Draw(t, "message"),
 		}
 	})
@@ -211,7 +214,8 @@ func readInForce(t *testing.T) {
 	require.Equal(t, want, got)
 
 	// A commit of an older version, which recorded moves, is readable.
-	old := s.MustCommit(t, reconciler.BranchInForce, gittest.Commit{Message: "x\n\nMoved: \"a\" \"b\"\nConfig-Commit: " + main + "\nEpoch: 1", Merge: main})
+	old := s.MustCommit(t, reconciler.BranchInForce,
+		gittest.Commit{Message: "x\n\nMoved: \"a\" \"b\"\nConfig-Commit: " + main + "\nEpoch: 1", Merge: main})
 
 	// Commits that Berth cannot have written.
 	local, err := gitrepo.OpenLocal(s.Dir)

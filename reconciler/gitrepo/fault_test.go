@@ -226,7 +226,9 @@ func TestTokenIsReadForEachCallAndHidden(t *testing.T) {
 
 func TestInvalidURLsAreRejected(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []string{"", "/srv/estate.git", "file://host/srv/estate.git", "file:srv/estate.git", "file:///srv/estate.git?x", "git://host/x", "https://user:canary@host/x", "https://canary@host/x", "http://git.example.org/x", "--upload-pack=x", "ext::sh -c x"} {
+	for _, bad := range []string{"", "/srv/estate.git", "file://host/srv/estate.git", "file:srv/estate.git", "file:///srv/estate.git?x",
+		"git://host/x", "https://user:canary@host/x", "https://canary@host/x", "http://git.example.org/x", "--upload-pack=x",
+		"ext::sh -c x"} {
 		_, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: bad, Dir: t.TempDir()})
 		require.Error(t, err, bad)
 		require.NotContains(t, err.Error(), "canary")
@@ -235,7 +237,8 @@ func TestInvalidURLsAreRejected(t *testing.T) {
 		_, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: "https://host/x", Dir: t.TempDir(), Branch: branch})
 		require.Error(t, err, branch)
 	}
-	for _, good := range []string{"https://git.example.org/x.git", "ssh://git@git.example.org/x.git", "http://[::1]:99/x", "file:///srv/estate.git"} {
+	for _, good := range []string{"https://git.example.org/x.git", "ssh://git@git.example.org/x.git", "http://[::1]:99/x",
+		"file:///srv/estate.git"} {
 		r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: good, Dir: t.TempDir()})
 		require.NoError(t, err, good)
 		require.NoError(t, r.Close())
@@ -383,7 +386,8 @@ func TestForeignInForceIsRefused(t *testing.T) {
 		"no trailer":   func() { forge("hello", "train v1\n") },
 		"a main of its own": func() {
 			own := rawCommit(t, s, rawTree(t, s, rawEntry{"100644", "mine", rawBlob(t, s, "mine, all mine\n")}), main)
-			forged, err := s.Git("-c", "user.name=x", "-c", "user.email=x", "commit-tree", own+"^{tree}", "-p", tip, "-p", own, "-m", "In force: all of main\n\nConfig-Commit: "+own+"\nEpoch: 1")
+			forged, err := s.Git("-c", "user.name=x", "-c", "user.email=x", "commit-tree", own+"^{tree}", "-p", tip, "-p", own, "-m",
+				"In force: all of main\n\nConfig-Commit: "+own+"\nEpoch: 1")
 			require.NoError(t, err)
 			require.NoError(t, s.SetRef("refs/heads/berth/in-force", forged))
 		},
@@ -405,7 +409,8 @@ func TestForeignInForceIsRefused(t *testing.T) {
 	// A file that main once had at that path is valid.
 	old, err := r.Diff(t.Context(), "", main)
 	require.NoError(t, err)
-	next := s.MustCommit(t, "main", gittest.Commit{Message: "v2", Files: map[string]string{instancePath: "train v2\n", "platform/x": "train v1\n"}})
+	next := s.MustCommit(t, "main",
+		gittest.Commit{Message: "v2", Files: map[string]string{instancePath: "train v2\n", "platform/x": "train v1\n"}})
 	fetch(t, r)
 	for _, c := range old {
 		if c.Path == instancePath {
@@ -413,7 +418,8 @@ func TestForeignInForceIsRefused(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, r.VerifyInForce(t.Context(), next, kept))
 			// The same blob at another path is not valid.
-			swapped := s.MustCommit(t, "swapped", gittest.Commit{Message: "x", Parent: kept, Files: map[string]string{"tenants/physics/tenant.yaml": "train v1\n"}})
+			swapped := s.MustCommit(t, "swapped",
+				gittest.Commit{Message: "x", Parent: kept, Files: map[string]string{"tenants/physics/tenant.yaml": "train v1\n"}})
 			require.NoError(t, s.SetPull(1, swapped))
 			_, err = r.FetchPull(t.Context(), 1)
 			require.NoError(t, err)
@@ -436,7 +442,8 @@ func TestForeignStatusFilesAreSkipped(t *testing.T) {
 		bomb += strings.NewReplacer("N", string(c), "P", string(c-1)).Replace("N: &N [*P,*P,*P,*P,*P,*P,*P,*P,*P]\n")
 	}
 	two := s.MustCommit(t, "berth/status", gittest.Commit{Message: "x", Files: map[string]string{
-		at + "evil.yaml":  "kind: InstanceStatus\napiVersion: berth/v1\nkey: {kind: Instance, tenant: biology, project: cells, name: evil}\n",
+		at + "evil.yaml": "kind: InstanceStatus\napiVersion: berth/v1\nkey: {kind: Instance, tenant: biology, project: cells, name: " +
+			"evil}\n",
 		at + "bomb.yaml":  bomb,
 		at + "large.yaml": strings.Repeat("#", 2<<20),
 		at + "BAD.yaml":   "kind: InstanceStatus\n",
@@ -452,7 +459,8 @@ func TestForeignStatusFilesAreSkipped(t *testing.T) {
 	require.Zero(t, got.Revision)
 	require.Contains(t, got.Unread, "not a revision: ", "an invalid revision differs from a missing one")
 	require.Len(t, got.Warnings, 6)
-	for i, name := range []string{"revision.yaml", at + "BAD.yaml", at + "bomb.yaml", at + "evil.yaml", at + "junk.yaml", at + "large.yaml"} {
+	for i, name := range []string{"revision.yaml", at + "BAD.yaml", at + "bomb.yaml", at + "evil.yaml", at + "junk.yaml",
+		at + "large.yaml"} {
 		require.True(t, strings.HasPrefix(got.Warnings[i], name+": "), got.Warnings[i])
 	}
 	three, err := r.WriteStatus(t.Context(), two, batch(2, main, train))
@@ -461,7 +469,8 @@ func TestForeignStatusFilesAreSkipped(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got.Warnings, 5, "Berth repaired its own file")
 	require.Empty(t, got.Unread)
-	_, err = r.WriteStatus(t.Context(), three, reconciler.StatusBatch{Revision: reconciler.Revision{Frozen: strings.Repeat("x", reconciler.MaxRevision)}})
+	_, err = r.WriteStatus(t.Context(), three,
+		reconciler.StatusBatch{Revision: reconciler.Revision{Frozen: strings.Repeat("x", reconciler.MaxRevision)}})
 	require.ErrorContains(t, err, "more than the 1048576 that are read back")
 	require.Equal(t, uint64(2), got.Revision.Sequence)
 
@@ -537,7 +546,8 @@ func TestDeletedRevisionIsReported(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, got.Unread, "no field is set")
 	}
-	gone := s.MustCommit(t, "berth/status", gittest.Commit{Message: "x", Remove: []string{"revision.yaml"}, Files: map[string]string{"audit/2026/01/01/00/x.jsonl": ""}})
+	gone := s.MustCommit(t, "berth/status",
+		gittest.Commit{Message: "x", Remove: []string{"revision.yaml"}, Files: map[string]string{"audit/2026/01/01/00/x.jsonl": ""}})
 	fetch(t, r)
 	got, err := r.ReadStatus(t.Context(), gone)
 	require.NoError(t, err)
@@ -551,7 +561,8 @@ func TestRemoteOfSHA256IsNamed(t *testing.T) {
 	git := func(args ...string) string {
 		cmd := exec.Command("git", args...)
 		cmd.Dir = root
-		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a",
+			"GIT_COMMITTER_EMAIL=a@b")
 		out, err := cmd.Output()
 		require.NoError(t, err, args)
 		return strings.TrimSpace(string(out))

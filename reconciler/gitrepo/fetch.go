@@ -103,14 +103,16 @@ func (f *Fetcher) download(ctx context.Context, seen Tips) (at Tips, err error) 
 	defer d.close() //nolint:errcheck // read to its end
 	at.Source = d.tip(f.Options.Branch)
 	if at.Source.IsZero() {
-		return at, &reconciler.OperatorError{Err: fmt.Errorf("%s has no branch %q: %w; %s", f.main.url, f.Options.Branch, reconciler.ErrNotFound, f.firstCommit(d))}
+		return at, &reconciler.OperatorError{Err: fmt.Errorf("%s has no branch %q: %w; %s", f.main.url, f.Options.Branch,
+			reconciler.ErrNotFound, f.firstCommit(d))}
 	}
 	at.Main = d.tip(f.estateBranch())
 	if f.Options.Tenant {
 		return at, f.bringTenant(ctx, d, seen.Main, at.Main)
 	}
 	at.InForce = d.tip(reconciler.BranchInForce)
-	if err := f.bring(ctx, d, []plumbing.Hash{at.Source, at.Main, at.InForce}, []plumbing.Hash{seen.Source, seen.Main, seen.InForce}, 0); err != nil {
+	if err := f.bring(ctx, d, []plumbing.Hash{at.Source, at.Main, at.InForce}, []plumbing.Hash{seen.Source, seen.Main, seen.InForce},
+		0); err != nil {
 		return at, err
 	}
 	statusAt := d
@@ -190,11 +192,13 @@ func (f *Fetcher) Forwards(ctx context.Context, branch string, old, tip plumbing
 		return nil
 	}
 	if tip.IsZero() {
-		return fmt.Errorf("branch %s was deleted at the remote; its last commit was %s; push that commit to it again: %w", branch, old, reconciler.ErrRewritten)
+		return fmt.Errorf("branch %s was deleted at the remote; its last commit was %s; push that commit to it again: %w", branch, old,
+			reconciler.ErrRewritten)
 	}
 	ok, err := f.IsAncestor(ctx, old, tip)
 	if err == nil && !ok {
-		err = fmt.Errorf("branch %s is at %s, which does not descend from %s: %w%s", branch, tip, old, reconciler.ErrRewritten, f.rewrittenBranchHint(branch, old, tip))
+		err = fmt.Errorf("branch %s is at %s, which does not descend from %s: %w%s", branch, tip, old, reconciler.ErrRewritten,
+			f.rewrittenBranchHint(branch, old, tip))
 	}
 	return err
 }

@@ -42,9 +42,12 @@ func FuzzDiff(f *testing.F) {
 	require.NoError(f, err)
 	f.Cleanup(func() { _ = repo.Close() })
 
-	names := []string{"a", "a-b", "a.b", "a0", "a/x", "a/x/y", "a/x-y", "a/x.y", "b", "README.md", "platform/nodes/a.yaml", "platform/nodes",
-		"tenants/a/tenant.yaml", "tenants/a-b/tenant.yaml", "tenants/a.b", "tenants/a", "tenants/a/projects/p/instances/i.yaml", "tenants/a/projects/p",
-		"tenants/\u00e9/x", "tenants/e\u0301/x", "Tenants/a/tenant.yaml", "x y/z", "-x", "tenants/a/\u202ex", "\U0001f600/a", "tenants/z/deep/deep/deep/deep/x"}
+	names := []string{"a", "a-b", "a.b", "a0", "a/x", "a/x/y", "a/x-y", "a/x.y", "b", "README.md", "platform/nodes/a.yaml",
+		"platform/nodes",
+		"tenants/a/tenant.yaml", "tenants/a-b/tenant.yaml", "tenants/a.b", "tenants/a", "tenants/a/projects/p/instances/i.yaml",
+		"tenants/a/projects/p",
+		"tenants/\u00e9/x", "tenants/e\u0301/x", "Tenants/a/tenant.yaml", "x y/z", "-x", "tenants/a/\u202ex", "\U0001f600/a",
+		"tenants/z/deep/deep/deep/deep/x"}
 	modes := []string{"100644", "100755", "120000", "160000"}
 	const module = "1234567890123456789012345678901234567890"
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -56,7 +56,8 @@ func (r *history) suspect(ctx context.Context, err error) {
 func (r *history) gitOn(ctx context.Context, out io.Writer, args ...string) (code int, err error) {
 	r.Swap.RLock()
 	defer r.Swap.RUnlock()
-	env := []string{"GIT_DIR=" + r.Scratch.Dir, object.AllocLimit(object.MaxMemory), "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + strconv.Quote(filepath.Join(r.Mirror.Dir, "objects"))}
+	env := []string{"GIT_DIR=" + r.Scratch.Dir, object.AllocLimit(object.MaxMemory),
+		"GIT_ALTERNATE_OBJECT_DIRECTORIES=" + strconv.Quote(filepath.Join(r.Mirror.Dir, "objects"))}
 	if shallow := filepath.Join(r.Mirror.Dir, "shallow"); object.FileExists(shallow) {
 		env = append(env, "GIT_SHALLOW_FILE="+shallow)
 	}
@@ -84,7 +85,8 @@ func (r *history) PackOf(ctx context.Context, wants, haves []plumbing.Hash) ([]b
 	defer r.Swap.RUnlock()
 	ctx, cancel := context.WithTimeout(ctx, object.Timeout)
 	defer cancel()
-	out, code, err := object.Execute(ctx, strings.NewReader(in.String()), []string{"GIT_DIR=" + r.Mirror.Dir, object.AllocLimit(object.MaxMemory)},
+	out, code, err := object.Execute(ctx, strings.NewReader(in.String()),
+		[]string{"GIT_DIR=" + r.Mirror.Dir, object.AllocLimit(object.MaxMemory)},
 		"-c", "core.bigFileThreshold=1m", "-c", "pack.threads=1", "pack-objects", "-q", "--revs", "--stdout")
 	if err == nil && code != 0 {
 		err = fmt.Errorf("git pack-objects ended with status %d", code)

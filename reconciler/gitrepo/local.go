@@ -55,7 +55,8 @@ func OpenLocal(dir string) (*Local, error) {
 	objects := &object.Reader{
 		Log: slog.New(slog.DiscardHandler),
 		Mirror: object.NewStore(common, files,
-			filesystem.Options{MaxOpenDescriptors: localDescriptors, LargeObjectThreshold: object.LargeObject, AlternatesFS: osfs.New("/")}),
+			filesystem.Options{MaxOpenDescriptors: localDescriptors, LargeObjectThreshold: object.LargeObject,
+				AlternatesFS: osfs.New("/")}),
 		Scratch: object.OpenStore(scratch),
 	}
 	return &Local{history: newHistory(objects), View: statusbranch.NewView(objects), gitDir: gitDir}, nil
@@ -178,7 +179,8 @@ func (l *Local) Resolve(ctx context.Context, revision string) (string, error) {
 	}
 	l.Swap.RLock()
 	defer l.Swap.RUnlock()
-	out, code, err := object.Run(ctx, []string{"GIT_DIR=" + l.gitDir}, "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
+	out, code, err := object.Run(ctx, []string{"GIT_DIR=" + l.gitDir}, "rev-parse", "--verify", "--quiet", "--end-of-options",
+		revision+"^{commit}")
 	if err != nil {
 		return "", fmt.Errorf("revision %q in %s: %w", revision, l.gitDir, err)
 	}
@@ -192,7 +194,8 @@ func (l *Local) Resolve(ctx context.Context, revision string) (string, error) {
 // branches lists the newest branches of people, for a message.
 func (l *Local) branches(ctx context.Context) string {
 	const most = 8
-	out, code, err := object.Run(ctx, []string{"GIT_DIR=" + l.gitDir}, "for-each-ref", "--sort=-committerdate", "--format=%(refname:lstrip=2)", "refs/heads")
+	out, code, err := object.Run(ctx, []string{"GIT_DIR=" + l.gitDir}, "for-each-ref", "--sort=-committerdate",
+		"--format=%(refname:lstrip=2)", "refs/heads")
 	names := slices.DeleteFunc(strings.Fields(out), func(name string) bool { return strings.HasPrefix(name, "berth/") })
 	if err != nil || code != 0 || len(names) == 0 {
 		return ""

@@ -37,9 +37,11 @@ func (r *remote) explainLocal(err error) error {
 	case errors.Is(err, transport.ErrRepositoryNotFound):
 		err = fmt.Errorf("%s is not a Git repository; run there: git init -b main && git add . && git commit -m estate", path)
 	case strings.Contains(err.Error(), "dubious ownership"):
-		err = fmt.Errorf("%s belongs to another user; run Berth as that user, or run: git config --global --add safe.directory %s", path, path)
+		err = fmt.Errorf("%s belongs to another user; run Berth as that user, or run: git config --global --add safe.directory %s", path,
+			path)
 	case strings.Contains(err.Error(), "branch is currently checked out"):
-		err = fmt.Errorf("berth/in-force or berth/status is checked out, so git does not let Berth move it; switch that work tree to another branch (to find it: git -C %s worktree list)", path)
+		err = fmt.Errorf("berth/in-force or berth/status is checked out, so git does not let Berth move it; switch that work tree to "+
+			"another branch (to find it: git -C %s worktree list)", path)
 	default:
 		return err
 	}

@@ -34,7 +34,8 @@ func workTree(t *testing.T, dir string) (git func(args ...string) string) {
 
 func openLocal(t *testing.T, dir string) *gitrepo.Repo {
 	t.Helper()
-	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: (&url.URL{Scheme: "file", Path: dir}).String(), Dir: t.TempDir(), Timeout: await.Limit})
+	r, err := gitrepo.Open(t.Context(),
+		gitrepo.Options{URL: (&url.URL{Scheme: "file", Path: dir}).String(), Dir: t.TempDir(), Timeout: await.Limit})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	return r

@@ -73,7 +73,8 @@ func (f *Fetcher) repackMirror(ctx context.Context) {
 	if err == nil {
 		var code int
 		f.LogError(ctx, "mirror could not be closed", f.Mirror.Close())
-		_, code, err = object.Run(ctx, []string{"GIT_DIR=" + f.Mirror.Dir}, "repack", "-q", "-d", "--geometric=2", "--no-write-bitmap-index")
+		_, code, err = object.Run(ctx, []string{"GIT_DIR=" + f.Mirror.Dir}, "repack", "-q", "-d", "--geometric=2",
+			"--no-write-bitmap-index")
 		if err == nil && code != 0 {
 			err = fmt.Errorf("git repack ended with status %d", code)
 		}
@@ -96,7 +97,8 @@ func (f *Fetcher) replaceMirror(ctx context.Context, seen Tips) (Tips, error) {
 	if err := errors.Join(os.RemoveAll(dir), object.InitStore(dir)); err != nil {
 		return seen, err
 	}
-	fresh := newFetcher(&object.Reader{Log: f.Options.Log, Mirror: object.OpenStore(dir), Scratch: f.Scratch, Older: f.Older}, f.Options, f.main, f.status, f.turn)
+	fresh := newFetcher(&object.Reader{Log: f.Options.Log, Mirror: object.OpenStore(dir), Scratch: f.Scratch, Older: f.Older}, f.Options,
+		f.main, f.status, f.turn)
 	fresh.moves = f.moves
 	now, err := fresh.fill(ctx, f.Mirror, seen)
 	if fresh.Broken.Load() || (err != nil && !errors.Is(err, reconciler.ErrRewritten)) {

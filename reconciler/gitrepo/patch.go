@@ -32,7 +32,9 @@ func (r *history) Patch(ctx context.Context, base, head string) (string, error) 
 }
 
 // PatchMerged is Patch with the result of merge in place of Merge.
-func (r *history) PatchMerged(ctx context.Context, base, head string, merge func() (tree string, conflicts []string, err error)) (string, error) {
+func (r *history) PatchMerged(
+	ctx context.Context, base, head string, merge func() (tree string, conflicts []string, err error),
+) (string, error) {
 	from, err := r.MergeBase(ctx, base, head)
 	if errors.Is(err, reconciler.ErrNotFound) && r.RequireCommits(base, head) == nil {
 		return "", nil // without common history a forge shows no diff
@@ -53,7 +55,8 @@ func (r *history) PatchMerged(ctx context.Context, base, head string, merge func
 		return "", err
 	}
 	// A diff of a large file is not useful.
-	args := []string{"-c", "core.bigFileThreshold=1m", "-c", "core.quotePath=false", "diff-tree", "-r", "-p", "-M", "--no-color", "--no-ext-diff", "--no-textconv", "--full-index", from, head, "--"}
+	args := []string{"-c", "core.bigFileThreshold=1m", "-c", "core.quotePath=false", "diff-tree", "-r", "-p", "-M", "--no-color",
+		"--no-ext-diff", "--no-textconv", "--full-index", from, head, "--"}
 	for _, p := range paths {
 		args = append(args, ":(literal)"+p)
 	}

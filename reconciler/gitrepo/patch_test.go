@@ -19,12 +19,16 @@ func TestPatchShowsMergedEstateFiles(t *testing.T) {
 	from := s.MustCommit(t, "main", gittest.Commit{Message: "M", Files: map[string]string{
 		"platform/both.yaml": long, "platform/ours.yaml": long, "platform/moves.yaml": long + "end\n", "README.md": "x\n",
 	}})
-	head := s.MustCommit(t, "topic", gittest.Commit{Message: "T", Parent: from, Remove: []string{"platform/moves.yaml"}, Files: map[string]string{
-		"platform/both.yaml": "ours\n" + long, "platform/ours.yaml": long + "more\n", "platform/moved.yaml": long + "END\n",
-		"README.md": "y\n", "tenants/physics/new file\n.yaml": "a\nb\n", "tenants/physics/huge.yaml": strings.Repeat("0123456789\n", 200_000), ".gitattributes": "* -diff\n",
-		"tenants/physics/:(exclude)x": "c\n",
-	}})
-	base := s.MustCommit(t, "main", gittest.Commit{Message: "Meanwhile", Files: map[string]string{"platform/both.yaml": long + "theirs\n", "platform/theirs.yaml": "x\n"}})
+	head := s.MustCommit(t, "topic",
+		gittest.Commit{Message: "T", Parent: from, Remove: []string{"platform/moves.yaml"}, Files: map[string]string{
+			"platform/both.yaml": "ours\n" + long, "platform/ours.yaml": long + "more\n", "platform/moved.yaml": long + "END\n",
+			"README.md": "y\n", "tenants/physics/new file\n.yaml": "a\nb\n",
+			"tenants/physics/huge.yaml": strings.Repeat("0123456789\n", 200_000), ".gitattributes": "* -diff\n",
+			"tenants/physics/:(exclude)x": "c\n",
+		}})
+	base := s.MustCommit(t, "main",
+		gittest.Commit{Message: "Meanwhile",
+			Files: map[string]string{"platform/both.yaml": long + "theirs\n", "platform/theirs.yaml": "x\n"}})
 	require.NoError(t, s.SetPull(1, head))
 	r := open(t, s)
 	fetch(t, r)
@@ -34,7 +38,8 @@ func TestPatchShowsMergedEstateFiles(t *testing.T) {
 	require.NoError(t, err)
 	for _, want := range []string{
 		"+++ b/platform/ours.yaml\n@@ -18,3 +18,4 @@", "rename from platform/moves.yaml", "rename to platform/moved.yaml", "+END\n",
-		`+++ "b/tenants/physics/new file\n.yaml"`, "+++ b/tenants/physics/:(exclude)x\n", "Binary files /dev/null and b/tenants/physics/huge.yaml differ",
+		`+++ "b/tenants/physics/new file\n.yaml"`, "+++ b/tenants/physics/:(exclude)x\n",
+		"Binary files /dev/null and b/tenants/physics/huge.yaml differ",
 	} {
 		require.Contains(t, text, want)
 	}
@@ -66,11 +71,15 @@ func TestPatchLeavesOutFilesRenamedAndEdited(t *testing.T) {
 	}
 	long := b.String()
 	s := gittest.New(t, estateFiles())
-	from := s.MustCommit(t, "main", gittest.Commit{Message: "M", Files: map[string]string{"platform/a.yaml": long, "platform/c.yaml": "c\n" + long, "platform/e.yaml": "e\n" + long}})
-	head := s.MustCommit(t, "topic", gittest.Commit{Message: "T", Parent: from, Remove: []string{"platform/a.yaml", "platform/e.yaml"}, Files: map[string]string{
-		"platform/b.yaml": strings.Replace(long, "line 20\n", "BAD\n", 1), "platform/c.yaml": strings.Replace("c\n"+long, "line 20\n", "BAD\n", 1),
-		"platform/f.yaml": strings.Replace("e\n"+long, "line 20\n", "BAD\n", 1),
-	}})
+	from := s.MustCommit(t, "main",
+		gittest.Commit{Message: "M", Files: map[string]string{"platform/a.yaml": long, "platform/c.yaml": "c\n" + long,
+			"platform/e.yaml": "e\n" + long}})
+	head := s.MustCommit(t, "topic",
+		gittest.Commit{Message: "T", Parent: from, Remove: []string{"platform/a.yaml", "platform/e.yaml"}, Files: map[string]string{
+			"platform/b.yaml": strings.Replace(long, "line 20\n", "BAD\n", 1),
+			"platform/c.yaml": strings.Replace("c\n"+long, "line 20\n", "BAD\n", 1),
+			"platform/f.yaml": strings.Replace("e\n"+long, "line 20\n", "BAD\n", 1),
+		}})
 	base := s.MustCommit(t, "main", gittest.Commit{Message: "Meanwhile", Remove: []string{"platform/c.yaml"}, Files: map[string]string{
 		"platform/a.yaml": "new 1\nnew 2\nnew 3\n" + long, "platform/d.yaml": "c\nnew\n" + long,
 	}})
@@ -84,7 +93,8 @@ func TestPatchLeavesOutFilesRenamedAndEdited(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, conflicts)
 	files := contents(t, r, merged)
-	require.Equal(t, 23, 1+strings.Count(files["platform/b.yaml"][:strings.Index(files["platform/b.yaml"], "BAD")], "\n"), "the line is 20 in the head")
+	require.Equal(t, 23, 1+strings.Count(files["platform/b.yaml"][:strings.Index(files["platform/b.yaml"], "BAD")], "\n"),
+		"the line is 20 in the head")
 	require.Contains(t, files["platform/d.yaml"], "BAD")
 
 	text, err := r.Patch(t.Context(), base, head)

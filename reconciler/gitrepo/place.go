@@ -17,7 +17,8 @@ import (
 )
 
 // ErrSHA256: Berth cannot read the repository.
-var ErrSHA256 = errors.New("this repository names objects by SHA-256, and Berth reads SHA-1 repositories only: make one with git init --object-format=sha1, and commit the files there")
+var ErrSHA256 = errors.New("this repository names objects by SHA-256, and Berth reads SHA-1 repositories only: make one with git init " +
+	"--object-format=sha1, and commit the files there")
 
 // Place holds the directories of a local repository.
 type Place struct {
@@ -86,7 +87,8 @@ func findGitDir(start string) (Place, error) {
 }
 
 func isGitDir(dir string) bool {
-	return object.FileExists(filepath.Join(dir, "HEAD")) && object.FileExists(filepath.Join(dir, "objects")) && object.FileExists(filepath.Join(dir, "refs"))
+	return object.FileExists(filepath.Join(dir, "HEAD")) && object.FileExists(filepath.Join(dir, "objects")) &&
+		object.FileExists(filepath.Join(dir, "refs"))
 }
 
 // commonDir returns the directory with the objects of a Git directory. It differs
@@ -125,7 +127,8 @@ func WorkTreeState(ctx context.Context, dir string) (*WorkTree, error) {
 		return nil, err
 	}
 	env := []string{"GIT_DIR=" + at.GitDir, "GIT_WORK_TREE=" + at.WorkTree, "GIT_OPTIONAL_LOCKS=0"}
-	out, code, err := object.Run(ctx, env, "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--no-renames",
+	out, code, err := object.Run(ctx, env, "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "-z",
+		"--untracked-files=all", "--no-renames",
 		"--", ":(top)platform", ":(top)tenants")
 	if err != nil || code != 0 {
 		return nil, errors.Join(err, fmt.Errorf("git status in %s: exit status %d", dir, code))

@@ -188,7 +188,8 @@ func TestOddPathsCanBeHeld(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	b := rawBlob(t, s, "data\n")
-	odd := rawTree(t, s, rawEntry{"100644", `a\b`, b}, rawEntry{"100644", "new\nline", b}, rawEntry{"100644", "tenant.yaml", b}, rawEntry{"100644", "x/y", b})
+	odd := rawTree(t, s, rawEntry{"100644", `a\b`, b}, rawEntry{"100644", "new\nline", b}, rawEntry{"100644", "tenant.yaml", b},
+		rawEntry{"100644", "x/y", b})
 	commit := rawCommit(t, s, rawTree(t, s, rawEntry{"40000", "tenants", rawTree(t, s, rawEntry{"40000", "odd", odd})}), s.Tip("main"))
 	require.NoError(t, s.SetRef("refs/heads/main", commit))
 	r := open(t, s)
@@ -214,7 +215,8 @@ func TestDuplicateTenantsDirectoryIsRejected(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	a := rawTree(t, s, rawEntry{"100644", "x", rawBlob(t, s, "x")})
-	commit := rawCommit(t, s, rawTree(t, s, rawEntry{"40000", "tenants", a}, rawEntry{"100644", "tenants", rawBlob(t, s, "y")}), s.Tip("main"))
+	commit := rawCommit(t, s, rawTree(t, s, rawEntry{"40000", "tenants", a}, rawEntry{"100644", "tenants", rawBlob(t, s, "y")}),
+		s.Tip("main"))
 	require.NoError(t, s.SetRef("refs/heads/main", commit))
 	r := open(t, s)
 	fetch(t, r)
@@ -250,7 +252,8 @@ func TestUnreadablePartKeepsVersionInForce(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string]func(s *gittest.Server, was, b string) []rawEntry{
 		"a file twice": func(s *gittest.Server, _, b string) []rawEntry {
-			return []rawEntry{{"40000", "physics", rawTree(t, s, rawEntry{"100644", "policy.yaml", b}, rawEntry{"100644", "policy.yaml", b})}}
+			return []rawEntry{{"40000", "physics",
+				rawTree(t, s, rawEntry{"100644", "policy.yaml", b}, rawEntry{"100644", "policy.yaml", b})}}
 		},
 		"directory twice, first unchanged": func(s *gittest.Server, was, b string) []rawEntry {
 			return []rawEntry{{"40000", "physics", was}, {"40000", "physics", rawTree(t, s, rawEntry{"100644", "x", b})}}

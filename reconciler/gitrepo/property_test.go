@@ -100,7 +100,8 @@ func randomChangesMatchGit(t *testing.T) {
 				require.NoError(rt, err)
 			}
 		}
-		inForce, err = r.WriteInForce(t.Context(), inForce, reconciler.InForce{Commit: after, Replace: replace, Held: []schema.Held{{File: after}}})
+		inForce, err = r.WriteInForce(t.Context(), inForce,
+			reconciler.InForce{Commit: after, Replace: replace, Held: []schema.Held{{File: after}}})
 		require.NoError(rt, err)
 		files, err := s.Files(inForce)
 		require.NoError(rt, err)

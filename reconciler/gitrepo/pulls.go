@@ -119,7 +119,8 @@ func (p *pulls) FetchPulls(ctx context.Context, numbers []int) (map[int]string, 
 			size, err := d.fetch(ctx, p.order(wants...))
 			p.scratch.bytes += size
 			if err != nil { // one bad head may fail the whole request
-				p.options.Log.InfoContext(ctx, "heads of pull requests not fetched together; fetching one by one", "together", len(wants), "error", err.Error())
+				p.options.Log.InfoContext(ctx, "heads of pull requests not fetched together; fetching one by one", "together", len(wants),
+					"error", err.Error())
 			}
 		}
 		for _, n := range numbers {

@@ -25,7 +25,8 @@ func TestLongCompressionBombInPullRequestIsBounded(t *testing.T) {
 	tree, err := s.Git("rev-parse", main+"^{tree}")
 	require.NoError(t, err)
 	head := fmt.Sprintf("tree %s\nparent %s\nauthor x <x> 1 +0000\ncommitter x <x> 1 +0000\n\n", tree, main)
-	bomb, err := s.GitInput(strings.NewReader(head+strings.Repeat("a", 80<<20)), "hash-object", "-w", "-t", "commit", "--stdin", "--literally")
+	bomb, err := s.GitInput(strings.NewReader(head+strings.Repeat("a", 80<<20)), "hash-object", "-w", "-t", "commit", "--stdin",
+		"--literally")
 	require.NoError(t, err)
 	require.NoError(t, s.SetPull(1, bomb))
 	blob := rawCommit(t, s, rawTree(t, s, rawEntry{"100644", "zeros", rawBlob(t, s, strings.Repeat("\x00", 80<<20))}), main)
@@ -59,7 +60,8 @@ func TestLongScratchStoreIsBounded(t *testing.T) {
 	fetch(t, r)
 	all := noise(30 * (50 << 10))
 	for i := range 30 {
-		head := s.MustCommit(t, fmt.Sprint("b", i), gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"platform/x": all[i*(50<<10) : (i+1)*(50<<10)]}})
+		head := s.MustCommit(t, fmt.Sprint("b", i),
+			gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"platform/x": all[i*(50<<10) : (i+1)*(50<<10)]}})
 		require.NoError(t, s.SetPull(i+1, head))
 		_, err := r.FetchPull(t.Context(), i+1)
 		require.NoError(t, err)

@@ -33,7 +33,8 @@ func TestOversizedPullRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	main := s.Tip("main")
-	huge := s.MustCommit(t, "huge", gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"tenants/physics/blob": noise(3 << 20)}})
+	huge := s.MustCommit(t, "huge",
+		gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"tenants/physics/blob": noise(3 << 20)}})
 	small := s.MustCommit(t, "small", gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"platform/x": "y"}})
 	require.NoError(t, s.SetPull(1, huge))
 	require.NoError(t, s.SetPull(2, small))
@@ -58,7 +59,8 @@ func TestOversizedPullRequestIsRefused(t *testing.T) {
 	require.Equal(t, small, got)
 	clock.turn(61 * time.Minute)
 	refused(1, "after a while, it is tried again")
-	require.NoError(t, s.SetPull(1, s.MustCommit(t, "mended", gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"platform/z": "y"}})))
+	require.NoError(t, s.SetPull(1,
+		s.MustCommit(t, "mended", gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"platform/z": "y"}})))
 	_, err = r.FetchPull(t.Context(), 1)
 	require.NoError(t, err, "a new head is fetched")
 
@@ -70,7 +72,8 @@ func TestScratchStoreIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	head := s.MustCommit(t, "topic", gittest.Commit{Message: "Topic", Files: map[string]string{instancePath: "train v2\n"}})
-	main := s.MustCommit(t, "main", gittest.Commit{Message: "Meanwhile", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
+	main := s.MustCommit(t, "main",
+		gittest.Commit{Message: "Meanwhile", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
 	require.NoError(t, s.SetPull(4, head))
 	var clock testClock
 	dir := t.TempDir()

@@ -32,7 +32,8 @@ func (r *history) inForceAt(id string) (w reconciler.InForce, err error) {
 	// The last parent is main's commit and must match the trailer.
 	w.Commit, w.CorrelationID = c.Trailer(object.TrailerConfig), c.Trailer(object.TrailerCorrelation)
 	if len(c.Parents) == 0 || c.Parents[len(c.Parents)-1].String() != w.Commit {
-		return w, fmt.Errorf("%w: its last parent is not the commit in its trailer, %q", reconciler.ErrRewritten, object.OneLine(w.Commit, object.MaxLine))
+		return w, fmt.Errorf("%w: its last parent is not the commit in its trailer, %q", reconciler.ErrRewritten,
+			object.OneLine(w.Commit, object.MaxLine))
 	}
 	if w.Epoch, err = strconv.ParseUint(c.Trailer(object.TrailerEpoch), 10, 64); err != nil {
 		return w, fmt.Errorf("%w: its epoch is not a number", reconciler.ErrRewritten)
@@ -41,7 +42,8 @@ func (r *history) inForceAt(id string) (w reconciler.InForce, err error) {
 		blob, quoted, _ := strings.Cut(line, " ")
 		path, err := strconv.Unquote(quoted)
 		if _, bad := object.ParseID(blob); err != nil || blob != "-" && bad != nil {
-			return w, fmt.Errorf("%w: a trailer that lists a permitted document is malformed: %s", reconciler.ErrRewritten, object.OneLine(line, object.MaxLine))
+			return w, fmt.Errorf("%w: a trailer that lists a permitted document is malformed: %s", reconciler.ErrRewritten,
+				object.OneLine(line, object.MaxLine))
 		}
 		if w.Permitted == nil {
 			w.Permitted = map[string]string{}
@@ -51,7 +53,8 @@ func (r *history) inForceAt(id string) (w reconciler.InForce, err error) {
 	for _, quoted := range c.Trailers(trailerUnauthorised) {
 		file, err := strconv.Unquote(quoted)
 		if err != nil {
-			return w, fmt.Errorf("%w: what it holds as unauthorised cannot be read: %s", reconciler.ErrRewritten, object.OneLine(quoted, object.MaxLine))
+			return w, fmt.Errorf("%w: what it holds as unauthorised cannot be read: %s", reconciler.ErrRewritten,
+				object.OneLine(quoted, object.MaxLine))
 		}
 		w.Held = append(w.Held, schema.Held{File: file, Reason: schema.HeldUnauthorised})
 	}

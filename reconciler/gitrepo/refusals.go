@@ -59,7 +59,8 @@ func (r refusals) fetch(ctx context.Context, d *download, o order, ref, owner st
 	switch {
 	case errors.Is(err, object.ErrTooLarge):
 		again = scratchAge
-		err = fmt.Errorf("its commits bring more than %s, the limit for %s; take the large files out of them: %w", inMiB(o.limit), owner, reconciler.ErrRefused)
+		err = fmt.Errorf("its commits bring more than %s, the limit for %s; take the large files out of them: %w", inMiB(o.limit), owner,
+			reconciler.ErrRefused)
 	case errors.Is(err, errStore) && !o.strict && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		again = scratchAge
 		err = fmt.Errorf("its commits expand to more than can be read in time; make them smaller: %w: %w", reconciler.ErrRefused, err)

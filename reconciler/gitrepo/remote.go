@@ -81,7 +81,8 @@ func newRemote(raw string, auth AuthFunc, o Options) (*remote, error) {
 		r.transport = gitssh.DefaultClient
 	case "http":
 		if !o.AllowHTTP && !schema.IsLoopback(u.Hostname()) {
-			return nil, fmt.Errorf("repository URL %s: plain http would show the token to the network; use https, or set allow_http where the network is closed", r.url)
+			return nil, fmt.Errorf("repository URL %s: plain http would show the token to the network; use https, or set allow_http "+
+				"where the network is closed", r.url)
 		}
 		fallthrough
 	case "https":
@@ -181,7 +182,8 @@ func (r *remote) method(c Credentials) (transport.AuthMethod, error) {
 		}
 		keys, err := gitssh.NewPublicKeys(user, c.SSHKey, "")
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s is not a private key in PEM format without a passphrase; make one with ssh-keygen", r.url, cmp.Or(c.Source, "the SSH key"))
+			return nil, fmt.Errorf("%s: %s is not a private key in PEM format without a passphrase; make one with ssh-keygen", r.url,
+				cmp.Or(c.Source, "the SSH key"))
 		}
 		if r.knownHosts == "" {
 			return nil, fmt.Errorf("%s needs a known_hosts file that pins its host key", r.url)
@@ -191,7 +193,8 @@ func (r *remote) method(c Credentials) (transport.AuthMethod, error) {
 			return nil, fmt.Errorf("known_hosts file %s: %w", r.knownHosts, err)
 		}
 		keys.HostKeyCallback = known.HostKeyCallback()
-		keys.HostKeyAlgorithms = known.HostKeyAlgorithms(net.JoinHostPort(r.endpoint.Host, strconv.Itoa(cmp.Or(r.endpoint.Port, gitssh.DefaultPort))))
+		keys.HostKeyAlgorithms = known.HostKeyAlgorithms(net.JoinHostPort(r.endpoint.Host,
+			strconv.Itoa(cmp.Or(r.endpoint.Port, gitssh.DefaultPort))))
 		return keys, nil
 	case c.Token != "":
 		return &githttp.BasicAuth{Username: user, Password: c.Token}, nil
@@ -213,13 +216,16 @@ func (l login) explain(err error) error {
 	case l.remote.local:
 		return l.remote.explainLocal(err)
 	case errors.As(err, &mismatch):
-		err = fmt.Errorf("%s: the SSH host key does not match %s; check the host's key, then update that file: %w", url, l.remote.knownHosts, err)
+		err = fmt.Errorf("%s: the SSH host key does not match %s; check the host's key, then update that file: %w", url,
+			l.remote.knownHosts, err)
 	case l.method == nil && errors.Is(err, transport.ErrAuthenticationRequired):
 		err = fmt.Errorf("%s asks for a credential; set token, or ssh_key with an ssh:// URL: %w", url, err)
-	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed), l.remote.ssh && strings.Contains(err.Error(), "unable to authenticate"):
+	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed), l.remote.ssh &&
+		strings.Contains(err.Error(), "unable to authenticate"):
 		err = fmt.Errorf("%s refused the credential %s; replace it, or let its owner read and push there: %w", url, source, err)
 	case errors.Is(err, transport.ErrRepositoryNotFound):
-		err = fmt.Errorf("%s: no repository is there that the credential %s may read; check the URL and the credential: %w", url, source, err)
+		err = fmt.Errorf("%s: no repository is there that the credential %s may read; check the URL and the credential: %w", url, source,
+			err)
 	default:
 		return err
 	}

@@ -45,7 +45,8 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 	if o.Sign == nil {
 		o.Sign = func(raw []byte) ([]byte, error) { return raw, nil }
 	}
-	if err := plumbing.NewBranchReferenceName(o.Branch).Validate(); err != nil || o.Branch == "berth" || strings.HasPrefix(o.Branch, "berth/") {
+	if err := plumbing.NewBranchReferenceName(o.Branch).Validate(); err != nil || o.Branch == "berth" ||
+		strings.HasPrefix(o.Branch, "berth/") {
 		return nil, fmt.Errorf("branch %q cannot hold an estate; berth/* is Berth's own", o.Branch)
 	}
 	main, err := newRemote(o.URL, o.Auth, o)
@@ -93,7 +94,8 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("mirror %s is in use by another process: stop it, or give this one a directory of its own", dir), f.Close())
+		return nil, errors.Join(fmt.Errorf("mirror %s is in use by another process: stop it, or give this one a directory of its own", dir),
+			f.Close())
 	}
 	return f, nil
 }

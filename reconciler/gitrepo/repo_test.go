@@ -59,8 +59,10 @@ func TestPullsMergeAndLog(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	base := s.Tip("main")
-	head := s.MustCommit(t, "topic", gittest.Commit{Message: "Topic", Author: "Bo <bo@example.org>", Files: map[string]string{instancePath: "train v2\n"}})
-	main := s.MustCommit(t, "main", gittest.Commit{Message: "Meanwhile\n\nlong", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
+	head := s.MustCommit(t, "topic",
+		gittest.Commit{Message: "Topic", Author: "Bo <bo@example.org>", Files: map[string]string{instancePath: "train v2\n"}})
+	main := s.MustCommit(t, "main",
+		gittest.Commit{Message: "Meanwhile\n\nlong", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
 	require.NoError(t, s.SetPull(4, head))
 	r := open(t, s)
 	fetch(t, r)
@@ -95,7 +97,8 @@ func TestPullsMergeAndLog(t *testing.T) {
 
 	merged, err := s.Merge("topic2", head, "unused")
 	require.Error(t, err, "the branch must not exist: %s", merged)
-	merged, err = s.Merge("main", s.MustCommit(t, "other", gittest.Commit{Message: "Other", Files: map[string]string{"x": "y"}}), "Merge other")
+	merged, err = s.Merge("main", s.MustCommit(t, "other", gittest.Commit{Message: "Other", Files: map[string]string{"x": "y"}}),
+		"Merge other")
 	require.NoError(t, err)
 	fetch(t, r)
 	log, err := r.Log(t.Context(), base, merged, 10)
@@ -191,7 +194,10 @@ func TestInForce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, estateFiles(), contents(t, r, one))
 
-	bad := s.MustCommit(t, "main", gittest.Commit{Message: "Broken", Files: map[string]string{instancePath: "broken\n", "tenants/new/tenant.yaml": "broken too\n", "platform/nodes/gpu-2.yaml": "fine\n"}})
+	bad := s.MustCommit(t, "main",
+		gittest.Commit{Message: "Broken",
+			Files: map[string]string{instancePath: "broken\n", "tenants/new/tenant.yaml": "broken too\n",
+				"platform/nodes/gpu-2.yaml": "fine\n"}})
 	require.Equal(t, bad, fetch(t, r).Main)
 	was, err := r.Diff(t.Context(), bad, first)
 	require.NoError(t, err)
@@ -201,7 +207,8 @@ func TestInForce(t *testing.T) {
 			replace[c.Path] = c.To
 		}
 	}
-	write := reconciler.InForce{Commit: bad, Replace: replace, Epoch: 1, Held: []schema.Held{{File: instancePath, Reason: "invalid", Message: "no\nsense"}}}
+	write := reconciler.InForce{Commit: bad, Replace: replace, Epoch: 1,
+		Held: []schema.Held{{File: instancePath, Reason: "invalid", Message: "no\nsense"}}}
 	s.ResetRequests()
 	two, err := r.WriteInForce(t.Context(), one, write)
 	require.NoError(t, err)
@@ -214,7 +221,8 @@ func TestInForce(t *testing.T) {
 	require.Equal(t, "tenants/new/tenant.yaml\n"+instancePath, held, "the diff to main is the held changes")
 	message, err := s.Git("log", "-1", "--format=%B%P", two)
 	require.NoError(t, err)
-	require.Equal(t, "In force: main without 1 held\n\n- "+instancePath+" (invalid): no sense\n\nConfig-Commit: "+bad+"\nEpoch: 1\n"+one+" "+bad, message)
+	require.Equal(t, "In force: main without 1 held\n\n- "+instancePath+" (invalid): no sense\n\nConfig-Commit: "+bad+"\nEpoch: 1\n"+one+
+		" "+bad, message)
 
 	same, err := r.WriteInForce(t.Context(), two, write)
 	require.NoError(t, err)
@@ -237,7 +245,8 @@ func TestOpenLocal(t *testing.T) {
 	_, err = s.Git("-C", clone, "worktree", "add", "-q", "-b", "additional", tree)
 	require.NoError(t, err)
 
-	for name, dir := range map[string]string{"bare": s.Dir, "shared clone": clone, "below": filepath.Join(clone, "platform"), "work tree": tree, "url": "file://" + s.Dir} {
+	for name, dir := range map[string]string{"bare": s.Dir, "shared clone": clone, "below": filepath.Join(clone, "platform"),
+		"work tree": tree, "url": "file://" + s.Dir} {
 		t.Run(name, func(t *testing.T) {
 			r, err := gitrepo.OpenLocal(dir)
 			require.NoError(t, err)

@@ -41,7 +41,8 @@ func TestLongReviewsRoundTrip(t *testing.T) {
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	tips := fetch(t, r)
-	b := reconciler.StatusBatch{Revision: reconciler.Revision{Commit: tips.Main}, Reviews: []plan.Review{reviewed(7, 2), reviewed(8, 20_000), reviewed(9, 1)}}
+	b := reconciler.StatusBatch{Revision: reconciler.Revision{Commit: tips.Main},
+		Reviews: []plan.Review{reviewed(7, 2), reviewed(8, 20_000), reviewed(9, 1)}}
 	tip, err := r.WriteStatus(t.Context(), tips.Status, b)
 	require.NoError(t, err)
 	same, err := r.WriteStatus(t.Context(), tip, b)
@@ -86,9 +87,12 @@ func TestLongReviewsRoundTrip(t *testing.T) {
 	require.Empty(t, unit.Steps, "units beyond the limit have no steps")
 
 	forged := s.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "x", Files: map[string]string{
-		"pulls/07.yaml": "kind: PullReview\n", "pulls/x.yaml": "a", "pulls/9/a.yaml": "a", "pulls/11.yaml": "apiVersion: berth/v1\nkind: PullReview\npull: 12\n",
-		"pulls/12.yaml": "apiVersion: berth/v1\nkind: InstanceStatus\npull: 12\n", "pulls/13.yaml": ":", "pulls/14.yaml": strings.Repeat("#", 5<<20),
-		"pulls/15.yaml": "apiVersion: berth/v1\nkind: PullReview\npull: 15\nunits: [" + strings.Repeat("{},", plan.MaxReviewedUnits+1) + "]\n",
+		"pulls/07.yaml": "kind: PullReview\n", "pulls/x.yaml": "a", "pulls/9/a.yaml": "a",
+		"pulls/11.yaml": "apiVersion: berth/v1\nkind: PullReview\npull: 12\n",
+		"pulls/12.yaml": "apiVersion: berth/v1\nkind: InstanceStatus\npull: 12\n", "pulls/13.yaml": ":",
+		"pulls/14.yaml": strings.Repeat("#", 5<<20),
+		"pulls/15.yaml": "apiVersion: berth/v1\nkind: PullReview\npull: 15\nunits: [" + strings.Repeat("{},", plan.MaxReviewedUnits+1) +
+			"]\n",
 	}})
 	got := read(forged)
 	require.Len(t, got.Reviews, 2)

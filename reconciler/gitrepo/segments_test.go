@@ -25,16 +25,24 @@ import (
 func resources() map[string]plan.ThingStatus {
 	out := map[string]plan.ThingStatus{}
 	for path, key := range map[string]schema.Key{
-		"tenants/physics/shared-runtimes/big/attachments/lhc.yaml":     {Kind: schema.KindAttachment, Tenant: "physics", Parent: "big", Name: "lhc"},
-		"tenants/physics/shared-runtimes/big/operations/drain-1.yaml":  {Kind: schema.KindMemberOperation, Tenant: "physics", Parent: "big", Name: "drain-1"},
-		"tenants/physics/projects/lhc/artifacts/model.yaml":            {Kind: schema.KindArtifact, Tenant: "physics", Project: "lhc", Name: "model"},
-		"tenants/physics/projects/lhc/operations/drain-1.yaml":         {Kind: schema.KindMemberOperation, Tenant: "physics", Project: "lhc", Name: "drain-1"},
-		"tenants/physics/projects/lhc/contributions/spare.yaml":        {Kind: schema.KindContribution, Tenant: "physics", Project: "lhc", Name: "spare"},
-		"tenants/physics/projects/lhc/entitlements/batch.yaml":         {Kind: schema.KindEntitlement, Tenant: "physics", Project: "lhc", Name: "batch"},
-		"platform/shared-runtimes/common/attachments/physics-lhc.yaml": {Kind: schema.KindAttachment, Parent: "common", Name: "physics-lhc"},
-		"platform/shared-runtimes/common/operations/label-gpu.yaml":    {Kind: schema.KindMemberOperation, Parent: "common", Name: "label-gpu"},
-		"platform/catalog/batch/v1.yaml":                               {Kind: schema.KindAppVersion, Parent: "batch", Name: "v1"},
-		"nodes/gpu-1.yaml":                                             {Kind: schema.KindNode, Name: "gpu-1"},
+		"tenants/physics/shared-runtimes/big/attachments/lhc.yaml": {Kind: schema.KindAttachment, Tenant: "physics", Parent: "big",
+			Name: "lhc"},
+		"tenants/physics/shared-runtimes/big/operations/drain-1.yaml": {Kind: schema.KindMemberOperation, Tenant: "physics", Parent: "big",
+			Name: "drain-1"},
+		"tenants/physics/projects/lhc/artifacts/model.yaml": {Kind: schema.KindArtifact, Tenant: "physics", Project: "lhc",
+			Name: "model"},
+		"tenants/physics/projects/lhc/operations/drain-1.yaml": {Kind: schema.KindMemberOperation, Tenant: "physics",
+			Project: "lhc", Name: "drain-1"},
+		"tenants/physics/projects/lhc/contributions/spare.yaml": {Kind: schema.KindContribution, Tenant: "physics", Project: "lhc",
+			Name: "spare"},
+		"tenants/physics/projects/lhc/entitlements/batch.yaml": {Kind: schema.KindEntitlement, Tenant: "physics", Project: "lhc",
+			Name: "batch"},
+		"platform/shared-runtimes/common/attachments/physics-lhc.yaml": {Kind: schema.KindAttachment, Parent: "common",
+			Name: "physics-lhc"},
+		"platform/shared-runtimes/common/operations/label-gpu.yaml": {Kind: schema.KindMemberOperation, Parent: "common",
+			Name: "label-gpu"},
+		"platform/catalog/batch/v1.yaml": {Kind: schema.KindAppVersion, Parent: "batch", Name: "v1"},
+		"nodes/gpu-1.yaml":               {Kind: schema.KindNode, Name: "gpu-1"},
 	} {
 		out[path] = plan.ThingStatus{
 			APIVersion: schema.APIVersion, Kind: string(key.Kind) + "Status", Key: key, Phase: "registered",
@@ -149,7 +157,8 @@ func logs(t *testing.T, r *gitrepo.Repo, tip string, each int, times ...time.Tim
 		for range each {
 			n++
 			at := at.Add(time.Duration(n) * time.Millisecond)
-			b.Events = append(b.Events, plan.Event{EventID: fmt.Sprint(n), EventType: "t", Version: "1", OccurredAt: at, CorrelationID: fmt.Sprint("corr-", i), Payload: []byte(`{}`)})
+			b.Events = append(b.Events, plan.Event{EventID: fmt.Sprint(n), EventType: "t", Version: "1", OccurredAt: at,
+				CorrelationID: fmt.Sprint("corr-", i), Payload: []byte(`{}`)})
 			records = append(records, audit.Record{OccurredAt: at, Action: fmt.Sprint(n)})
 		}
 		b.Audit = audit.Chain(head, records)
@@ -221,8 +230,10 @@ func TestLongLogIsReadAsOneByOne(t *testing.T) {
 	same, err := s.Git("show", "berth/status:events/2026/11/01/10/000000000001-1700000000.jsonl")
 	require.NoError(t, err)
 	long := strings.Repeat(" ", 20<<20) + "\n"
-	in := strings.NewReader(fmt.Sprintf("feature done\ncommit refs/heads/berth/status\ncommitter Berth <berth@localhost> 1793527201 +0000\ndata 2\nx\nfrom refs/heads/berth/status^0\n"+
-		"M 100755 inline events/2026/11/01/10/000000000002-1700000001.jsonl\ndata %d\n%s\n\nM 100644 inline events/2026/11/01/10/000000000003-1700000001.jsonl\ndata %d\n%s\ndone\n",
+	in := strings.NewReader(fmt.Sprintf("feature done\ncommit refs/heads/berth/status\ncommitter Berth <berth@localhost> 1793527201 "+
+		"+0000\ndata 2\nx\nfrom refs/heads/berth/status^0\n"+
+		"M 100755 inline events/2026/11/01/10/000000000002-1700000001.jsonl\ndata %d\n%s\n\nM 100644 inline "+
+		"events/2026/11/01/10/000000000003-1700000001.jsonl\ndata %d\n%s\ndone\n",
 		len(same)+1, same, len(long), long))
 	_, err = s.GitInput(in, "fast-import", "--quiet")
 	require.NoError(t, err)
@@ -295,22 +306,35 @@ func TestTamperedLogIsReportedWithPosition(t *testing.T) {
 		verify string // expected error of the audit chain
 		stray  string
 	}{
-		"a byte is changed":  {files: map[string]string{first: strings.Replace(files[first], `"action":"1"`, `"action":"7"`, 1)}, verify: first + ":1: record 1: its hash"},
-		"a space is added":   {files: map[string]string{first: " " + files[first]}, verify: first + ":1: record 1: not an audit record: it is not in canonical form"},
-		"a key is doubled":   {files: map[string]string{first: strings.Replace(files[first], `{"record_id"`, `{"Actor":"eve","record_id"`, 1)}, verify: first + ":1: record 1: not an audit record"},
-		"a line is dropped":  {files: map[string]string{first: lines[1]}, verify: first + ":1: record 1: records 1 to 1 are missing"},
-		"lines are swapped":  {files: map[string]string{first: lines[1] + lines[0]}, verify: first + ":1: record 1: records 1 to 1 are missing"},
-		"a line is repeated": {files: map[string]string{first: lines[0] + lines[0] + lines[1]}, verify: first + ":2: record 2: record 1 stands here"},
-		"the end is cut off": {files: map[string]string{first: strings.TrimSuffix(files[first], "\n")}, verify: first + ":2: record 2: the line is cut off"},
-		"bytes of no kind":   {files: map[string]string{first: "\x00\xff\n" + files[first]}, verify: first + ":1: record 1: not an audit record: "},
-		"an empty line":      {files: map[string]string{first: "\n" + files[first]}, verify: first + ":1: record 1: not an audit record: "},
-		"a line without end": {files: map[string]string{first: strings.Repeat("x", 3<<20) + "\n"}, verify: first + ":1: record 1: the line is longer"},
-		"a segment is gone":  {remove: []string{first}, verify: "record 1: records 1 to 2 are missing"},
-		"the last is gone":   {remove: []string{"audit/2026/08/01/10/000000000004-3.jsonl"}, verify: "record 3: the last records, up to 4, are missing"},
-		"all of it is gone":  {remove: []string{first, "audit/2026/08/01/10/000000000004-3.jsonl"}, verify: "record 1: the last records, up to 4, are missing"},
-		"a stray file":       {files: map[string]string{"audit/notes.txt": "x", "audit/2026/08/01/09/x.jsonl": "x"}, stray: "audit/2026/08/01/09/x.jsonl: no place for a segment,audit/notes.txt: no place for a segment"},
-		"a segment moved":    {remove: []string{first}, files: map[string]string{"audit/2026/08/01/11/000000000002-3.jsonl": files[first]}}, // its records are unchanged and in order
-		"renamed to a stray": {remove: []string{first}, files: map[string]string{"audit/2026/08/01/09/x": files[first]}, verify: "record 1: records 1 to 2 are missing", stray: "audit/2026/08/01/09/x: no place for a segment"},
+		"a byte is changed": {files: map[string]string{first: strings.Replace(files[first], `"action":"1"`, `"action":"7"`, 1)},
+			verify: first + ":1: record 1: its hash"},
+		"a space is added": {files: map[string]string{first: " " + files[first]},
+			verify: first + ":1: record 1: not an audit record: it is not in canonical form"},
+		"a key is doubled": {files: map[string]string{first: strings.Replace(files[first], `{"record_id"`, `{"Actor":"eve","record_id"`,
+			1)}, verify: first + ":1: record 1: not an audit record"},
+		"a line is dropped": {files: map[string]string{first: lines[1]}, verify: first + ":1: record 1: records 1 to 1 are missing"},
+		"lines are swapped": {files: map[string]string{first: lines[1] + lines[0]},
+			verify: first + ":1: record 1: records 1 to 1 are missing"},
+		"a line is repeated": {files: map[string]string{first: lines[0] + lines[0] + lines[1]},
+			verify: first + ":2: record 2: record 1 stands here"},
+		"the end is cut off": {files: map[string]string{first: strings.TrimSuffix(files[first], "\n")},
+			verify: first + ":2: record 2: the line is cut off"},
+		"bytes of no kind": {files: map[string]string{first: "\x00\xff\n" + files[first]},
+			verify: first + ":1: record 1: not an audit record: "},
+		"an empty line": {files: map[string]string{first: "\n" + files[first]}, verify: first + ":1: record 1: not an audit record: "},
+		"a line without end": {files: map[string]string{first: strings.Repeat("x", 3<<20) + "\n"},
+			verify: first + ":1: record 1: the line is longer"},
+		"a segment is gone": {remove: []string{first}, verify: "record 1: records 1 to 2 are missing"},
+		"the last is gone": {remove: []string{"audit/2026/08/01/10/000000000004-3.jsonl"},
+			verify: "record 3: the last records, up to 4, are missing"},
+		"all of it is gone": {remove: []string{first, "audit/2026/08/01/10/000000000004-3.jsonl"},
+			verify: "record 1: the last records, up to 4, are missing"},
+		"a stray file": {files: map[string]string{"audit/notes.txt": "x", "audit/2026/08/01/09/x.jsonl": "x"},
+			stray: "audit/2026/08/01/09/x.jsonl: no place for a segment,audit/notes.txt: no place for a segment"},
+		// its records are unchanged and in order
+		"a segment moved": {remove: []string{first}, files: map[string]string{"audit/2026/08/01/11/000000000002-3.jsonl": files[first]}},
+		"renamed to a stray": {remove: []string{first}, files: map[string]string{"audit/2026/08/01/09/x": files[first]},
+			verify: "record 1: records 1 to 2 are missing", stray: "audit/2026/08/01/09/x: no place for a segment"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			branch := "forged-" + strings.ReplaceAll(name, " ", "-")
@@ -344,7 +368,8 @@ func TestUnreadableEventIsReportedWithPosition(t *testing.T) {
 	first := "events/2026/08/01/09/000000000002-3.jsonl"
 	files, err := s.Files(tip)
 	require.NoError(t, err)
-	tip = s.MustCommit(t, "forged", gittest.Commit{Message: "forged", Parent: tip, Files: map[string]string{first: "{}\n[\n" + files[first] + "\"\xff"}})
+	tip = s.MustCommit(t, "forged",
+		gittest.Commit{Message: "forged", Parent: tip, Files: map[string]string{first: "{}\n[\n" + files[first] + "\"\xff"}})
 	checkout, err := gitrepo.OpenLocal(s.Dir)
 	require.NoError(t, err)
 	defer checkout.Close()

@@ -23,7 +23,8 @@ func signingKey(t *testing.T, args ...string) (key *signature.SigningKey, allowe
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "key")
-	out, err := exec.CommandContext(t.Context(), "ssh-keygen", append([]string{"-q", "-N", "", "-C", "berth", "-f", file}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "ssh-keygen",
+		append([]string{"-q", "-N", "", "-C", "berth", "-f", file}, args...)...).CombinedOutput()
 	require.NoError(t, err, string(out))
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -40,7 +41,8 @@ func signingKey(t *testing.T, args ...string) (key *signature.SigningKey, allowe
 // allowed_signers file, and with no other key.
 func TestCommitsOfBerthAreSigned(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{"ed25519": {"-t", "ed25519"}, "ecdsa": {"-t", "ecdsa"}, "rsa": {"-t", "rsa", "-b", "2048"}} {
+	for name, args := range map[string][]string{"ed25519": {"-t", "ed25519"}, "ecdsa": {"-t", "ecdsa"},
+		"rsa": {"-t", "rsa", "-b", "2048"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			key, allowed := signingKey(t, args...)

@@ -61,8 +61,10 @@ func TestLongReadingHostileAuditTailIsBounded(t *testing.T) {
 		tree, err string
 		large     bool
 	}{
-		"endless":       {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 0, 23), numbers("%02d", 1, 28), numbers("%02d", 1, 12), numbers("%04d", 0, 9999), []string{"audit"}), "larger than the read limit", false},
-		"no dates":      {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 24, 99), numbers("%02d", 32, 99), numbers("%02d", 13, 99), numbers("%04d", 0, 9999), []string{"audit"}), "larger than the read limit", false},
+		"endless": {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 0, 23), numbers("%02d", 1, 28),
+			numbers("%02d", 1, 12), numbers("%04d", 0, 9999), []string{"audit"}), "larger than the read limit", false},
+		"no dates": {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 24, 99), numbers("%02d", 32, 99),
+			numbers("%02d", 13, 99), numbers("%04d", 0, 9999), []string{"audit"}), "larger than the read limit", false},
 		"wide":          {in(stray, numbers("x%07d", 1, 1_000_001)), "larger than the read limit", true},
 		"newlines":      {in(blobOf(t, s, bytes.Repeat([]byte("\n"), 4<<20)), names), "not an audit record", true},
 		"long lines":    {in(blobOf(t, s, bytes.Repeat(append(large, '\n'), 4)), names), "", true},
@@ -130,9 +132,11 @@ func TestLongLargeAuditBatchIsSplitIntoSegments(t *testing.T) {
 	require.NoError(t, err)
 
 	// A long record is valid.
-	records = audit.Chain(head, slices.Repeat([]audit.Record{{OccurredAt: day(9), Outcome: audit.Outcome{Reason: strings.Repeat("x", 40<<10)}}}, 600))
+	records = audit.Chain(head, slices.Repeat([]audit.Record{{OccurredAt: day(9),
+		Outcome: audit.Outcome{Reason: strings.Repeat("x", 40<<10)}}}, 600))
 	head = audit.Head{Sequence: records[599].Sequence, Hash: records[599].Hash}
-	tip, err = r.WriteStatus(t.Context(), tip, reconciler.StatusBatch{Revision: reconciler.Revision{Epoch: 3, AuditSequence: head.Sequence, AuditHead: head.Hash}, Audit: records})
+	tip, err = r.WriteStatus(t.Context(), tip,
+		reconciler.StatusBatch{Revision: reconciler.Revision{Epoch: 3, AuditSequence: head.Sequence, AuditHead: head.Hash}, Audit: records})
 	require.NoError(t, err)
 	tail, err = r.AuditTail(t.Context(), tip, time.Time{}, 2000)
 	require.NoError(t, err)

@@ -94,7 +94,8 @@ func (r *history) VerifyInForce(ctx context.Context, main, inForce string) error
 		return fmt.Errorf("verify %s: %w", inForce, err)
 	}
 	for path := range files {
-		return fmt.Errorf("in force at %s: %d files such as %q are not of main's history: %w", inForce, len(files), path, reconciler.ErrRewritten)
+		return fmt.Errorf("in force at %s: %d files such as %q are not of main's history: %w", inForce, len(files), path,
+			reconciler.ErrRewritten)
 	}
 	return nil
 }

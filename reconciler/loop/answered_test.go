@@ -93,7 +93,8 @@ func TestEditedCommandGetsAHint(t *testing.T) {
 	_, commit := w.staled(func(o *loop.Options) { o.Forge = f })
 	before := w.effects()
 	w.forge.mu.Lock()
-	w.forge.remarks[1] = append(w.forge.remarks[1], reconciler.CommandComment{ID: 99, Pull: 1, Author: "ada", Line: "/berth apply " + commit, When: time.Now(), Edited: true})
+	w.forge.remarks[1] = append(w.forge.remarks[1],
+		reconciler.CommandComment{ID: 99, Pull: 1, Author: "ada", Line: "/berth apply " + commit, When: time.Now(), Edited: true})
 	w.forge.mu.Unlock()
 	w.comes(99, reconciler.Confused)
 	require.Contains(t, w.answer(1), "edited commands are not read; write a new comment")

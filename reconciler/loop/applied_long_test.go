@@ -30,7 +30,8 @@ func TestLongApplyNeverOverridesPauseOrFreeze(t *testing.T) {
 	_, more := instance("train", 3)
 	commit := w.put(map[string]string{path: more})
 	w.eventually("held", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
-	pause := w.pull(1, map[string]string{"platform/pause.yaml": "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: maintenance}\n"})
+	pause := w.pull(1, map[string]string{"platform/pause.yaml": "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: " +
+		"{reason: maintenance}\n"})
 	pause.Author = "root"
 	w.forge.put(pause)
 	w.reviewed(pause)

@@ -43,7 +43,8 @@ func (t *estateTask) applyCommand(ctx context.Context, old *reconciler.State) (b
 	}
 	t.pulls.RollOuts.Released(of, next.Held)
 	t.pulls.Touched(of)
-	t.log.Info("held change applied", "commit", reconciler.Short(of), "user", one.Apply.By, "documents", len(got.Taken), "still_held", len(got.Left), "correlation_id", reconciler.CorrelationID(of))
+	t.log.Info("held change applied", "commit", reconciler.Short(of), "user", one.Apply.By, "documents", len(got.Taken), "still_held",
+		len(got.Left), "correlation_id", reconciler.CorrelationID(of))
 	var remaining []string
 	if next.Paused != "" {
 		remaining = append(remaining, "Berth is paused: nothing changes on hosts until the pause is lifted")

@@ -134,7 +134,9 @@ func (a *artifactScanner) recordChanged(ctx context.Context, st *reconciler.Stat
 // artifactMoves returns the artifacts that have another key than before, by their
 // uid within a tenant: the old key of each new one. gone are the keys that are not
 // declared any more.
-func artifactMoves(all map[schema.Key]*published, gone []schema.Key, recorded func(schema.Key) *plan.ThingStatus) map[schema.Key]schema.Key {
+func artifactMoves(
+	all map[schema.Key]*published, gone []schema.Key, recorded func(schema.Key) *plan.ThingStatus,
+) map[schema.Key]schema.Key {
 	type identity struct{ tenant, uid string }
 	was := map[identity]schema.Key{}
 	remember := func(k schema.Key) {
@@ -247,7 +249,8 @@ func (a *artifactScanner) recordFound(p *published, d *schema.Desired, revision 
 			a.pulls.ReplanLater() // one may promote the artifact
 		}
 		if v := verifiedCondition(found, ""); changed && v.Status != plan.ConditionTrue {
-			a.logOf(key, a.appOf(now, key), "", next.CorrelationID).Warn("artifact not verified", "artifact", key.String(), "artifact_id", schema.ID(next.UID, key),
+			a.logOf(key, a.appOf(now, key), "", next.CorrelationID).Warn("artifact not verified", "artifact", key.String(), "artifact_id",
+				schema.ID(next.UID, key),
 				"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", reconciler.Short(next.Revision))
 		}
 		return true
@@ -263,7 +266,8 @@ func isVerifiedAlike(p *published, d, now *schema.Desired) bool {
 	key := p.head.Key
 	q := publishedResource(now, key)
 	return q != nil && !q.head.Suspend &&
-		q.fingerprint(now, policy.SourcesOf(now.Platform, now.Tenants[key.Tenant])) == p.fingerprint(d, policy.SourcesOf(d.Platform, d.Tenants[key.Tenant]))
+		q.fingerprint(now, policy.SourcesOf(now.Platform, now.Tenants[key.Tenant])) == p.fingerprint(d,
+			policy.SourcesOf(d.Platform, d.Tenants[key.Tenant]))
 }
 
 // nextVerification returns the delay until a resource is verified again: the

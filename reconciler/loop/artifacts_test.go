@@ -48,7 +48,8 @@ var (
 // registryFiles declare an artifact source at a host and a policy that allows it.
 func registryFiles(host string) map[string]string {
 	return map[string]string{
-		policyFile: "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: sources}\nspec: {artifact_source_allowlist: [\"" + host + "\"]}\n",
+		policyFile: "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: sources}\nspec: {artifact_source_allowlist: [\"" + host +
+			"\"]}\n",
 		"platform/artifact-sources/registry.yaml": fmt.Sprintf(`apiVersion: berth/v1
 kind: ArtifactSource
 metadata: {name: registry}
@@ -73,8 +74,10 @@ spec:
 }
 
 func versionFrom(digest string) map[string]string {
-	return map[string]string{versionFile: strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`).Replace(estateFiles()["platform/catalog/batch/v1.yaml"]) +
-		fmt.Sprintf("    artifacts: {image: {source: registry, reference: \"lab/solver:1\", media_type: %s, digest: \"%s\"}}\n", manifestType, digest)}
+	return map[string]string{versionFile: strings.NewReplacer("name: v1", "name: v2", `version: "1"`,
+		`version: "2"`).Replace(estateFiles()["platform/catalog/batch/v1.yaml"]) +
+		fmt.Sprintf("    artifacts: {image: {source: registry, reference: \"lab/solver:1\", media_type: %s, digest: \"%s\"}}\n",
+			manifestType, digest)}
 }
 
 // eyes is a verifier that returns the sight set by the test.
@@ -199,7 +202,8 @@ func TestArtifactPhasesFollowVerification(t *testing.T) {
 		}
 		var p map[string]string
 		require.NoError(t, json.Unmarshal(ev.Payload, &p))
-		require.Equal(t, map[string]string{"org_id": "physics", "project_id": "physics.lab", "app_slug": "batch", "artifact_id": "solver", "resource_name": "physics.lab/solver", "status": "promoted",
+		require.Equal(t, map[string]string{"org_id": "physics", "project_id": "physics.lab", "app_slug": "batch", "artifact_id": "solver",
+			"resource_name": "physics.lab/solver", "status": "promoted",
 			"source": "registry", "reference": "lab/solver:1", "media_type": manifestType, "digest": goodDigest, "revision": commit}, p)
 	}
 }
@@ -278,7 +282,8 @@ func TestPromotionNeedsAFreshVerification(t *testing.T) {
 	p, _ := w.forge.last(7)
 	require.False(t, p.Blocked())
 	require.Len(t, p.Diagnostics, 1)
-	require.Equal(t, solverFile+":10:11: warning: it is promoted once its bytes are found, and stays what it is until then; when Berth looked last: nothing there [lifecycle.unseen]", p.Diagnostics[0].String())
+	require.Equal(t, solverFile+":10:11: warning: it is promoted once its bytes are found, and stays what it is until then; when Berth "+
+		"looked last: nothing there [lifecycle.unseen]", p.Diagnostics[0].String())
 
 	w.put(solver(goodDigest, schema.ArtifactPromoted))
 	w.hasStatus(solverKey, "deprecated", "False", "Absent")
@@ -401,7 +406,8 @@ func TestPlatformCredentialRevealsNothingToTenants(t *testing.T) {
 	e.see(missing)
 	w.put(shares(""))
 	s = w.hasStatus(solverKey, "registered", "False", "Absent")
-	require.Equal(t, "nothing there; the credential of ArtifactSource registry is not shown for what projects publish, as the source names no repositories for them", message(s))
+	require.Equal(t, "nothing there; the credential of ArtifactSource registry is not shown for what projects publish, as the source "+
+		"names no repositories for them", message(s))
 	require.Empty(t, shown())
 
 	w.put(nil, solverFile)
@@ -422,7 +428,8 @@ func TestDirectorySourceRevealsNothing(t *testing.T) {
 	shares := func(repositories string) map[string]string {
 		files := registryFiles("registry.example")
 		for path := range files {
-			files[path] = strings.Replace(files[path], `type: oci, host: "registry.example", credential: pull, repositories: [lab]`, `type: file, directory: /srv/mirror`+repositories, 1)
+			files[path] = strings.Replace(files[path], `type: oci, host: "registry.example", credential: pull, repositories: [lab]`,
+				`type: file, directory: /srv/mirror`+repositories, 1)
 		}
 		return files
 	}
@@ -464,7 +471,8 @@ func TestVersionWithDifferentBytesBlocksNewInstances(t *testing.T) {
 	w.put(versionFrom(evilDigest))
 	version := func(digest string) *schema.AppVersion {
 		return &schema.AppVersion{Header: schema.Header{Key: versionKey}, Spec: schema.AppVersionSpec{Manifest: schema.Manifest{
-			Artifacts: map[string]schema.ManifestArtifact{"image": {Source: "registry", Reference: "lab/solver:1", MediaType: manifestType, Digest: digest}}}}}
+			Artifacts: map[string]schema.ManifestArtifact{"image": {Source: "registry", Reference: "lab/solver:1", MediaType: manifestType,
+				Digest: digest}}}}}
 	}
 	s := w.hasStatus(versionKey, "active", "False", "DigestMismatch")
 	b, is := loop.VersionBlocked(version(evilDigest), s)
@@ -570,7 +578,8 @@ func TestSlowRegistryDelaysNoOtherTenant(t *testing.T) {
 	for i := range many { // artifacts of biology, which sort first
 		name := fmt.Sprintf("slow-%d", i)
 		path := strings.NewReplacer("physics", "biology", "solver", name).Replace(solverFile)
-		files[path] = strings.NewReplacer("name: solver", "name: "+name, "lab/solver:1", fmt.Sprintf("slow/%d:1", i)).Replace(files[solverFile])
+		files[path] = strings.NewReplacer("name: solver", "name: "+name, "lab/solver:1",
+			fmt.Sprintf("slow/%d:1", i)).Replace(files[solverFile])
 	}
 	w.put(files)
 	w.hasStatus(solverKey, "registered", "True", "Found")

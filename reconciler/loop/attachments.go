@@ -179,7 +179,9 @@ func (a *attachments) wake(st *reconciler.State, s plan.ThingStatus) {
 
 // attachmentStatus returns the status of an Attachment. doc is nil while the project of a deleted
 // document is still attached.
-func attachmentStatus(st *reconciler.State, prev *plan.ThingStatus, key schema.Key, unit *plan.Status, s plan.AttachmentStatus, doc *schema.Attachment) (plan.ThingStatus, bool) {
+func attachmentStatus(
+	st *reconciler.State, prev *plan.ThingStatus, key schema.Key, unit *plan.Status, s plan.AttachmentStatus, doc *schema.Attachment,
+) (plan.ThingStatus, bool) {
 	next := plan.ThingStatus{Phase: string(s.Phase)}
 	var detail attachmentDetail
 	if prev != nil {
@@ -193,11 +195,13 @@ func attachmentStatus(st *reconciler.State, prev *plan.ThingStatus, key schema.K
 	if s.Phase == plan.AttachmentFailed {
 		detail.FailureReason = s.Message
 	}
-	detail.AppSlug, detail.OperatingMode, detail.ControlPlaneScope, detail.RuntimeBackend = unit.App, unit.OperatingMode, unit.ControlPlaneScope, unit.RuntimeBackend
+	detail.AppSlug, detail.OperatingMode, detail.ControlPlaneScope, detail.RuntimeBackend = unit.App, unit.OperatingMode,
+		unit.ControlPlaneScope, unit.RuntimeBackend
 	detail.RuntimeUID = unit.UID
 	if doc != nil {
 		next.UID, detail.Declared = doc.UID, doc.Blob
-		detail.ProjectID, detail.BillingPolicyRef, detail.PolicyMetadata = doc.Spec.ProjectID, doc.Spec.BillingPolicyRef, doc.Spec.PolicyMetadata
+		detail.ProjectID, detail.BillingPolicyRef, detail.PolicyMetadata = doc.Spec.ProjectID, doc.Spec.BillingPolicyRef,
+			doc.Spec.PolicyMetadata
 	}
 	next.Detail, _ = json.Marshal(detail) // the reader has checked the only raw value
 	switch {
@@ -211,7 +215,9 @@ func attachmentStatus(st *reconciler.State, prev *plan.ThingStatus, key schema.K
 }
 
 // attachmentConditions returns the conditions that a unit has too.
-func attachmentConditions(st *reconciler.State, key schema.Key, s plan.AttachmentStatus, revision string, doc *schema.Attachment) []plan.Condition {
+func attachmentConditions(
+	st *reconciler.State, key schema.Key, s plan.AttachmentStatus, revision string, doc *schema.Attachment,
+) []plan.Condition {
 	l := &conditionList{revision: revision}
 	l.setAuthorized(st.Denied(key))
 	if i := slices.IndexFunc(st.Held, func(h schema.Held) bool { return h.Key == key && h.Reason == schema.HeldDenied }); i >= 0 {
@@ -294,7 +300,8 @@ func (v unitView) attachment(name, project string, applied bool, phase plan.Phas
 		s.Reason = plan.ReasonDetaching
 	case !accepted:
 		s.Reason = plan.ReasonNotAccepted
-		s.Message = fmt.Sprintf("no Instance of %s names the shared runtime %s; the project accepts the terms with one whose shared_runtime is %s", project, v.prev.Key.Name, v.prev.Key.Name)
+		s.Message = fmt.Sprintf("no Instance of %s names the shared runtime %s; the project accepts the terms with one whose "+
+			"shared_runtime is %s", project, v.prev.Key.Name, v.prev.Key.Name)
 	case applied:
 		s.Reason = plan.ReasonAttached
 	case phase == plan.PhaseFailed:

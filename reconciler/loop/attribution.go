@@ -133,7 +133,11 @@ func newlyHeld(before, now []schema.Held) []schema.Held {
 // unreadableIn returns the unreadable tenant trees that the paths are in.
 func unreadableIn(held []schema.Held, paths []reconciler.PathChange) (out []schema.Held) {
 	for _, h := range held {
-		if h.Reason == schema.HeldUnreadable && slices.ContainsFunc(paths, func(c reconciler.PathChange) bool { return c.Path == h.File || strings.HasPrefix(c.Path, h.File+"/") }) {
+		if h.Reason == schema.HeldUnreadable &&
+			slices.ContainsFunc(paths, func(c reconciler.PathChange) bool {
+				return c.Path == h.File ||
+					strings.HasPrefix(c.Path, h.File+"/")
+			}) {
 			out = append(out, h)
 		}
 	}
@@ -160,7 +164,8 @@ func (r *recorder) logHeld(old, next *reconciler.State) {
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(lines)) {
 		if more := lines[tenant] - mostHeldLines; more > 0 {
-			r.logOf(schema.Key{Tenant: tenant}, "", "", id).Warn("more documents held", "count", more, "commit", reconciler.Short(next.Main))
+			r.logOf(schema.Key{Tenant: tenant}, "", "", id).Warn("more documents held", "count", more, "commit",
+				reconciler.Short(next.Main))
 		}
 	}
 }

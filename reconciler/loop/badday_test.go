@@ -80,7 +80,8 @@ func TestRewrittenMainFreezesAtStart(t *testing.T) {
 	d := w.startAt(dir)
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	require.NoError(t, d.stop())
-	w.git.MustCommit(t, "main", gittest.Commit{Message: "rewritten", Parent: w.git.Ref("refs/heads/main~1"), Files: map[string]string{"x": "y"}})
+	w.git.MustCommit(t, "main", gittest.Commit{Message: "rewritten", Parent: w.git.Ref("refs/heads/main~1"),
+		Files: map[string]string{"x": "y"}})
 
 	w.startAt(dir)
 	w.eventually("frozen", func() bool { return w.revision().Frozen != "" })
@@ -187,7 +188,8 @@ func TestUnsettledIgnoresSuspendedUnits(t *testing.T) {
 	w.eventually("settled while suspended", func() bool { return w.revision().Commit == commit && len(d.Unsettled()) == 0 })
 
 	commit = w.put(map[string]string{
-		"platform/queues/all.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: all}\nspec: {app: batch, queues: [{queue: short, partition: main}]}\n",
+		"platform/queues/all.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: all}\nspec: {app: batch, queues: [{queue: " +
+			"short, partition: main}]}\n",
 	})
 	w.eventually("documents without effect settled", func() bool { return w.revision().Commit == commit && len(d.Unsettled()) == 0 })
 }

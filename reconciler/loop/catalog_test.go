@@ -26,7 +26,8 @@ func TestTenantsOwnAppRunsOnceAdmitted(t *testing.T) {
 	}
 	files := estateFiles()
 	app := strings.Replace(strings.Split(files["platform/catalog/batch/app.yaml"], ", supports")[0]+"}\n", "name: batch", "name: beam", 1)
-	decided("proposal decided", w.put(map[string]string{catalog + "app.yaml": app, catalog + "v1.yaml": files["platform/catalog/batch/v1.yaml"]}))
+	decided("proposal decided", w.put(map[string]string{catalog + "app.yaml": app,
+		catalog + "v1.yaml": files["platform/catalog/batch/v1.yaml"]}))
 	require.Empty(t, w.heldReasons(), "a proposal comes into force")
 
 	entitled := "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: beam}\nspec: {enabled: true}\n"
@@ -37,7 +38,8 @@ func TestTenantsOwnAppRunsOnceAdmitted(t *testing.T) {
 	require.Contains(t, w.heldReasons(), path)
 	require.Nil(t, w.status("beam"))
 
-	w.put(map[string]string{admission: "apiVersion: berth/v1\nkind: AppAdmission\nmetadata: {name: beam}\nspec:\n  allowed_control_plane_scopes: [project]\n  allowed_runtime_backends: [bare_metal]\n  artifact_source_allowlist: []\n"})
+	w.put(map[string]string{admission: "apiVersion: berth/v1\nkind: AppAdmission\nmetadata: {name: beam}\nspec:\n  " +
+		"allowed_control_plane_scopes: [project]\n  allowed_runtime_backends: [bare_metal]\n  artifact_source_allowlist: []\n"})
 	w.put(map[string]string{entitlement: entitled + "# admitted\n"})
 	w.eventually("instance runs", w.phase("beam", plan.PhaseRunning))
 	require.Empty(t, w.heldReasons())
@@ -51,7 +53,8 @@ func TestTenantsOwnAppRunsOnceAdmitted(t *testing.T) {
 	decided("withdrawal decided", w.put(nil, admission))
 	require.Empty(t, w.heldReasons(), "it holds no document")
 	w.eventually("instance is not compliant", func() bool {
-		return condition(w.status("beam"), "PolicyCompliant") == "False" && strings.Contains(message(w.status("beam"), "PolicyCompliant"), admission)
+		return condition(w.status("beam"), "PolicyCompliant") == "False" &&
+			strings.Contains(message(w.status("beam"), "PolicyCompliant"), admission)
 	})
 	require.Equal(t, plan.PhaseRunning, w.status("beam").Phase)
 	members := len(w.status("beam").Members)
@@ -79,7 +82,9 @@ func TestOwnVersionReadsWhatIsShared(t *testing.T) {
 		}
 		return files
 	}
-	own := map[string]string{"tenants/physics/catalog/beam/app.yaml": strings.Replace(strings.Split(estateFiles()["platform/catalog/batch/app.yaml"], ", supports")[0]+"}\n", "name: batch", "name: beam", 1)}
+	own := map[string]string{"tenants/physics/catalog/beam/app.yaml": strings.Replace(
+		strings.Split(estateFiles()["platform/catalog/batch/app.yaml"], ", supports")[0]+"}\n", "name: batch", "name: beam", 1,
+	)}
 	for _, text := range versionFrom(goodDigest) {
 		own["tenants/physics/catalog/beam/v1.yaml"] = strings.Replace(text, "name: "+versionKey.Name, "name: v1", 1)
 	}

@@ -130,7 +130,9 @@ func (o origin) commitOf(old, next *reconciler.State, key schema.Key) string {
 }
 
 // requesters adds to known the requesters of new instances and operations that it lacks.
-func (f *enforcer) requesters(ctx context.Context, st *reconciler.State, units []schema.Key, known map[schema.Key]string) map[schema.Key]string {
+func (f *enforcer) requesters(
+	ctx context.Context, st *reconciler.State, units []schema.Key, known map[schema.Key]string,
+) map[schema.Key]string {
 	missing := map[string]schema.Key{}
 	for _, key := range units {
 		if i := st.Desired.Instance(key); i != nil && known[key] == "" && isNewUnit(f.status.Unit(key)) {
@@ -318,7 +320,8 @@ func (f *enforcer) carryOut(e effects) {
 		f.pulls.Touched(commit)
 	}
 	f.pulls.BaseMoved()
-	f.log.Info("decision in force", "main", reconciler.Short(e.state.Main), "in_force", reconciler.Short(e.state.InForce), "held", len(e.state.Held),
+	f.log.Info("decision in force", "main", reconciler.Short(e.state.Main), "in_force", reconciler.Short(e.state.InForce), "held",
+		len(e.state.Held),
 		"changed_units", len(e.wake), "correlation_id", reconciler.CorrelationID(e.state.Main))
 }
 

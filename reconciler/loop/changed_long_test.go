@@ -51,7 +51,8 @@ func TestLongChangedUnitsMatchFullComparison(t *testing.T) {
 		nodes := map[string]*schema.Node{}
 		for i := range 6 {
 			name := fmt.Sprintf("n%d", i)
-			nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: schema.NodeSpec{Roles: []string{"worker"}}}
+			nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}},
+				Spec: schema.NodeSpec{Roles: []string{"worker"}}}
 		}
 		projects := map[string]*schema.EffectiveProject{}
 		for step := range 8 {
@@ -61,7 +62,8 @@ func TestLongChangedUnitsMatchFullComparison(t *testing.T) {
 					projects[name] = drawProject(draw, name, projects[name])
 				}
 			}
-			st := &reconciler.State{Main: fmt.Sprintf("c%d", step), Effective: &schema.Effective{Nodes: nodes, Tenants: map[string]*schema.EffectiveTenant{"a": {Projects: projects}}}}
+			st := &reconciler.State{Main: fmt.Sprintf("c%d", step),
+				Effective: &schema.Effective{Nodes: nodes, Tenants: map[string]*schema.EffectiveTenant{"a": {Projects: projects}}}}
 			over := mem
 			st.Placement = placer.Place(st.Effective, mem)
 			changed := changedUnits(old, st, mem, last)

@@ -112,7 +112,8 @@ func TestLongCommandBeforeThePlanDoesNotConfirmIt(t *testing.T) {
 	require.NoError(t, d.stop())
 	w.forge.say(1, "ada", "/berth apply "+commit)
 	was := w.stale("train").Stale.Now
-	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}, plan.Drift{Member: "worker-1", What: "users"}))
+	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"},
+		plan.Drift{Member: "worker-1", What: "users"}))
 	before := w.effects()
 	hush := &hushed{forge: w.forge}
 	hush.quiet.Store(true)
@@ -185,7 +186,8 @@ func TestLongUnauthorizedUsersDelayNoOtherCommand(t *testing.T) {
 			}
 		},
 		"another base": func(w *world) {
-			w.forge.set(reconciler.PullRequest{Number: 1, Author: "eve", BaseBranch: "main"}, reconciler.PullRequest{Number: 2, Author: "eve", BaseBranch: "next"})
+			w.forge.set(reconciler.PullRequest{Number: 1, Author: "eve", BaseBranch: "main"},
+				reconciler.PullRequest{Number: 2, Author: "eve", BaseBranch: "next"})
 			for range 40 {
 				w.forge.say(2, "eve", "/berth help")
 			}

@@ -130,7 +130,8 @@ func TestCommandConfirmsOnlyThePostedPlan(t *testing.T) {
 	d, commit := w.staled()
 	require.NoError(t, d.stop())
 	id := w.forge.say(1, "ada", "/berth apply "+commit)
-	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"}, plan.Drift{Member: "worker-1", What: "users"}))
+	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "worker-0", What: "users"},
+		plan.Drift{Member: "worker-1", What: "users"}))
 	before := w.effects()
 	w.start()
 	w.eventually("answered", func() bool {
@@ -343,7 +344,9 @@ func TestExplainConsidersAssignments(t *testing.T) {
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	const file, policy = "tenants/physics/policy.yaml", "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  allowed_skus: [%s]\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"
+	const file, policy = "tenants/physics/policy.yaml",
+		"apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  allowed_skus: [%s]\n  noncompliant: {action: stop, " +
+			"grace_until: \"2026-03-03\"}\n"
 	w.put(map[string]string{file: fmt.Sprintf(policy, "elsewhere"), path: strings.Replace(text, "spec:\n", "suspend: true\nspec:\n", 1)})
 	w.eventually("stopped", func() bool {
 		return w.world.Calls("stop") > 0 && strings.Contains(message(w.status("train"), "PolicyCompliant"), "is stopped")

@@ -24,13 +24,15 @@ func ownRepository(t *testing.T, files map[string]string, tenant string) (*world
 	own := &world{t: t, git: gittest.New(t, map[string]string{"README.md": tenant + "\n"})}
 	admin := newSigner(t, own)
 	dir := "tenants/" + tenant + "/"
-	files[dir+"roles.yaml"] = roleBinding("    - {login: " + tenant + ", role: tenant_admin, signing_keys: [\"" + admin.publicKey + "\"]}\n")
+	files[dir+"roles.yaml"] = roleBinding("    - {login: " + tenant + ", role: tenant_admin, signing_keys: [\"" + admin.publicKey +
+		"\"]}\n")
 	for path, text := range files {
 		if rest, ok := strings.CutPrefix(path, dir); ok && rest != "tenant.yaml" {
 			root[rest] = text
 		}
 	}
-	files[dir+"tenant.yaml"] = "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: " + tenant + "}\nspec:\n  display_name: " + tenant + "\n  repository: {url: \"" + own.git.URL + "\"}\n"
+	files[dir+"tenant.yaml"] = "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: " + tenant + "}\nspec:\n  display_name: " + tenant +
+		"\n  repository: {url: \"" + own.git.URL + "\"}\n"
 	admin.push("everything of ours", root)
 	return own, admin
 }
@@ -38,17 +40,19 @@ func ownRepository(t *testing.T, files map[string]string, tenant string) (*world
 // composedOf reads the estate from the platform's repository and the given ones.
 func (w *world) composedOf(tenants map[string]*world) tune {
 	return func(o *loop.Options) {
-		c := composed.Composition{Wait: await.Limit, Document: func(ctx context.Context, tenant string, document []byte) (*composed.TenantRepository, bool) {
-			doc, ok, err := o.Decide.Loader.Tenant(ctx, tenant, document)
-			if err != nil || !ok || doc.Spec.Repository == nil {
-				return nil, ok && err == nil
-			}
-			return &composed.TenantRepository{URL: doc.Spec.Repository.URL, Branch: doc.Spec.Repository.Branch}, true
-		}}
+		c := composed.Composition{Wait: await.Limit,
+			Document: func(ctx context.Context, tenant string, document []byte) (*composed.TenantRepository, bool) {
+				doc, ok, err := o.Decide.Loader.Tenant(ctx, tenant, document)
+				if err != nil || !ok || doc.Spec.Repository == nil {
+					return nil, ok && err == nil
+				}
+				return &composed.TenantRepository{URL: doc.Spec.Repository.URL, Branch: doc.Spec.Repository.Branch}, true
+			}}
 		for name, own := range tenants {
 			c.Tenants = append(c.Tenants, composed.Tenant{Name: name, URL: own.git.URL})
 		}
-		r, err := composed.OpenComposed(w.t.Context(), gitrepo.Options{URL: w.git.URL, Dir: w.t.TempDir(), Timeout: await.Limit, Log: o.Log}, c)
+		r, err := composed.OpenComposed(w.t.Context(),
+			gitrepo.Options{URL: w.git.URL, Dir: w.t.TempDir(), Timeout: await.Limit, Log: o.Log}, c)
 		require.NoError(w.t, err)
 		w.t.Cleanup(func() { _ = r.Close() })
 		o.Repo = r
@@ -130,6 +134,8 @@ func TestShadowedTenantChangeGetsWarning(t *testing.T) {
 	reported, _ := w.forge.last(7)
 	require.False(t, reported.Blocked(), "%+v", reported)
 	require.Len(t, reported.Diagnostics, 1)
-	require.Equal(t, "tenants/physics/policy.yaml tenant.shadowed warning", reported.Diagnostics[0].File+" "+reported.Diagnostics[0].Code+" "+string(reported.Diagnostics[0].Severity))
-	require.Contains(t, w.forge.check(pr.Head, plan.CheckValidate).Summary, "changes nothing: the documents of physics come from its own repository")
+	require.Equal(t, "tenants/physics/policy.yaml tenant.shadowed warning",
+		reported.Diagnostics[0].File+" "+reported.Diagnostics[0].Code+" "+string(reported.Diagnostics[0].Severity))
+	require.Contains(t, w.forge.check(pr.Head, plan.CheckValidate).Summary,
+		"changes nothing: the documents of physics come from its own repository")
 }

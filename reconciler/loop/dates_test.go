@@ -27,7 +27,8 @@ func TestDatesComeFromCommits(t *testing.T) {
 	// The commit on the branch has another date than its merge.
 	at(2, map[string]string{"tenants/physics/README.md": "x\n"})
 	w.git.MustCommit(t, "topic", gittest.Commit{Message: "topic", When: day(1), Files: map[string]string{path: two}})
-	w.git.MustCommit(t, "main", gittest.Commit{Message: "merge", When: day(3), Merge: w.git.Tip("topic"), Files: map[string]string{path: two}})
+	w.git.MustCommit(t, "main", gittest.Commit{Message: "merge", When: day(3), Merge: w.git.Tip("topic"),
+		Files: map[string]string{path: two}})
 	d := w.start(func(o *loop.Options) { o.Settings.Dates = true })
 	is := func(what, text string, created, updated time.Time) {
 		t.Helper()

@@ -129,7 +129,8 @@ func (t *estateTask) decide(ctx context.Context, old *reconciler.State, tips rec
 	}
 	if was.Tree == nil && t.o.Decide.Authority != nil {
 		if lost := t.status.Revision().InForce; lost != "" && t.o.Accept != tips.Main {
-			t.freeze(fmt.Sprintf("%s is gone, which held %s: the changes held for lack of authority are not known any more. Put the branch back, or set repository.accept to %s to take all of it as permitted",
+			t.freeze(fmt.Sprintf("%s is gone, which held %s: the changes held for lack of authority are not known any more. Put the "+
+				"branch back, or set repository.accept to %s to take all of it as permitted",
 				reconciler.BranchInForce, reconciler.Short(lost), tips.Main))
 			return nil
 		}
@@ -170,7 +171,9 @@ func (t *estateTask) steps(ctx context.Context, decided, main string) ([]decide.
 
 // enforce writes a decision to berth/in-force and puts it in force. decided is the
 // commit of main that was decided before.
-func (t *estateTask) enforce(ctx context.Context, old *reconciler.State, tips reconciler.Tips, decided string, d decide.Decision, acks []pulls.Acked) error {
+func (t *estateTask) enforce(
+	ctx context.Context, old *reconciler.State, tips reconciler.Tips, decided string, d decide.Decision, acks []pulls.Acked,
+) error {
 	change, err := t.account(ctx, old, tips, decided, d)
 	if err != nil {
 		return err
@@ -207,7 +210,9 @@ func (t *estateTask) enforce(ctx context.Context, old *reconciler.State, tips re
 
 // account returns the change that a decision makes, with the audit records, events
 // and origins that are not recorded yet, those of the backlog included.
-func (t *estateTask) account(ctx context.Context, old *reconciler.State, tips reconciler.Tips, decided string, d decide.Decision) (change, error) {
+func (t *estateTask) account(
+	ctx context.Context, old *reconciler.State, tips reconciler.Tips, decided string, d decide.Decision,
+) (change, error) {
 	verdicts, err := t.unrecorded(ctx, decided, d.Verdicts)
 	if err != nil {
 		return change{}, err
@@ -263,7 +268,8 @@ func (t *estateTask) unrecorded(ctx context.Context, decided string, verdicts []
 func (t *estateTask) decideBacklog(ctx context.Context, old *reconciler.State, decided string) (d decide.Decision, err error) {
 	was, from, err := t.standing(ctx, old, reconciler.Tips{InForce: old.InForce})
 	if errors.Is(err, reconciler.ErrRewritten) || errors.Is(err, reconciler.ErrNotFound) {
-		t.log.Warn("recorded decision does not exist; later decisions are not recorded", "in_force", reconciler.Short(old.InForce), "error", err)
+		t.log.Warn("recorded decision does not exist; later decisions are not recorded", "in_force", reconciler.Short(old.InForce), "error",
+			err)
 		return d, nil
 	}
 	if err != nil {
@@ -285,7 +291,9 @@ func (t *estateTask) decideBacklog(ctx context.Context, old *reconciler.State, d
 
 // standing returns the state in force before a decision, and the commit of main that
 // was decided last; "" if nothing is in force.
-func (t *estateTask) standing(ctx context.Context, old *reconciler.State, tips reconciler.Tips) (was decide.Standing, decided string, err error) {
+func (t *estateTask) standing(
+	ctx context.Context, old *reconciler.State, tips reconciler.Tips,
+) (was decide.Standing, decided string, err error) {
 	if tips.InForce == "" {
 		return was, "", nil
 	}

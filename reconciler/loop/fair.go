@@ -14,7 +14,8 @@ type fairQueue struct {
 }
 
 func newFairQueue(ownerOf func(reconciler.Item) string) *fairQueue {
-	return &fairQueue{ownerOf: ownerOf, items: map[string][]reconciler.Item{}, first: map[string][]reconciler.Item{}, owner: map[reconciler.Item]string{}}
+	return &fairQueue{ownerOf: ownerOf, items: map[string][]reconciler.Item{}, first: map[string][]reconciler.Item{},
+		owner: map[reconciler.Item]string{}}
 }
 
 // Touch is called when an item is added again. It keeps its place, unless its owner is another

@@ -45,8 +45,10 @@ type forge struct {
 
 func newForge() *forge {
 	return &forge{
-		asked: map[string]int{}, shown: map[int][]plan.Proposal{}, checks: map[string]map[string]plan.Check{}, comments: map[int]map[string]string{},
-		remarks: map[int][]reconciler.CommandComment{}, answered: map[int64]bool{}, reactions: map[int64]reconciler.Reaction{}, permissions: map[string]reconciler.Permission{},
+		asked: map[string]int{}, shown: map[int][]plan.Proposal{}, checks: map[string]map[string]plan.Check{},
+		comments: map[int]map[string]string{},
+		remarks:  map[int][]reconciler.CommandComment{}, answered: map[int64]bool{}, reactions: map[int64]reconciler.Reaction{},
+		permissions: map[string]reconciler.Permission{},
 	}
 }
 
@@ -173,7 +175,8 @@ func (f *forge) Comment(_ context.Context, n int, c reconciler.Comment) error {
 			next["details"] = a.Details + "\n" + next["details"]
 		}
 	}
-	if maps.Equal(next, f.comments[n]) && !slices.ContainsFunc(c.Answers, func(a reconciler.Answer) bool { return !f.answered[a.Command] }) {
+	if maps.Equal(next, f.comments[n]) &&
+		!slices.ContainsFunc(c.Answers, func(a reconciler.Answer) bool { return !f.answered[a.Command] }) {
 		return f.down
 	}
 	if err := f.write(fmt.Sprintf("comment %d", n)); err != nil {

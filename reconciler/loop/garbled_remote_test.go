@@ -33,7 +33,8 @@ type garbler struct {
 
 // garbled starts a garbler in front of a server and returns its URL.
 func garbled(t *testing.T, inner *gittest.Server, seed uint64) (*garbler, string) {
-	g := &garbler{inner: inner, draw: rand.New(rand.NewPCG(seed, 0)), stale: map[string]*httptest.ResponseRecorder{}, kinds: map[string]int{}}
+	g := &garbler{inner: inner, draw: rand.New(rand.NewPCG(seed, 0)), stale: map[string]*httptest.ResponseRecorder{},
+		kinds: map[string]int{}}
 	s := httptest.NewServer(g)
 	t.Cleanup(s.Close)
 	return g, s.URL + "/" + gittest.RepoName
@@ -75,7 +76,9 @@ func (g *garbler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // damage damages an answer at random. It returns cut if the connection ends early.
-func (g *garbler) damage(asked string, answer *httptest.ResponseRecorder) (kind string, out *httptest.ResponseRecorder, delay time.Duration, cut bool) {
+func (g *garbler) damage(
+	asked string, answer *httptest.ResponseRecorder,
+) (kind string, out *httptest.ResponseRecorder, delay time.Duration, cut bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.total++
@@ -192,7 +195,8 @@ func garbledRemoteHeals(t *testing.T, seed uint64, changes, restart int) {
 	for _, n := range g.kinds {
 		damaged += n
 	}
-	t.Logf("seed %d: %d answers damaged in %d changes (%v), %d starts; converged %s after the remote recovered", seed, damaged, changes, g.kinds, starts, took.Round(time.Millisecond))
+	t.Logf("seed %d: %d answers damaged in %d changes (%v), %d starts; converged %s after the remote recovered", seed, damaged, changes,
+		g.kinds, starts, took.Round(time.Millisecond))
 }
 
 // The long form, TestLongGarbledRemoteHeals, garbles with four seeds during 12 changes, and during 180 changes with one of

@@ -56,7 +56,9 @@ func (g gated) isKept() bool { return g.isHeld || g.again > 0 }
 // other. A unit passes if no pull request brought its revision, and a plan if it only
 // repairs. While a plan is held, or its review unknown, Berth repairs the unit as it
 // was applied.
-func (t *gate) check(ctx context.Context, st *reconciler.State, prev *plan.Status, p plan.Plan, observed plan.Observed, rules plan.Rules) gated {
+func (t *gate) check(
+	ctx context.Context, st *reconciler.State, prev *plan.Status, p plan.Plan, observed plan.Observed, rules plan.Rules,
+) gated {
 	g := gated{plan: p, shown: p, review: prev.Review, rules: rules, observed: observed}
 	if ctx.Err() != nil {
 		return g
@@ -189,7 +191,8 @@ func (g gated) hold(pull int, stale *plan.StalePlan, commit string) gated {
 	}
 	g.isHeld, g.review = true, &plan.UnitReview{Pull: pull, Stale: stale, Stopped: g.stopped, Commits: g.review.Commits}
 	return g.keep(plan.Blocked{Code: plan.CodeStale,
-		Message: fmt.Sprintf("%s: %s; nothing changes until a user with the permission applies it: /berth apply %s", what, summary(stale), reconciler.Short(commit))})
+		Message: fmt.Sprintf("%s: %s; nothing changes until a user with the permission applies it: /berth apply %s", what, summary(stale),
+			reconciler.Short(commit))})
 }
 
 // keep replaces the plan by repairs of the applied state.
@@ -218,13 +221,15 @@ func (g gated) repairs() plan.Plan {
 // isObserved returns true if no missing observation blocks a plan: its reader then
 // knows all actions that follow once nothing blocks it.
 func isObserved(p plan.Plan) bool {
-	return !slices.ContainsFunc(p.Blocked, func(b plan.Blocked) bool { return b.Code == plan.CodeUnknown || b.Code == plan.CodeUnreachable })
+	return !slices.ContainsFunc(p.Blocked,
+		func(b plan.Blocked) bool { return b.Code == plan.CodeUnknown || b.Code == plan.CodeUnreachable })
 }
 
 // within returns true if every action of p is an action of other.
 func within(p, other plan.Plan) bool {
 	return !slices.ContainsFunc(p.Actions, func(a plan.Action) bool {
-		return !slices.ContainsFunc(other.Actions, func(o plan.Action) bool { return o.Verb == a.Verb && o.Member == a.Member && o.Node == a.Node })
+		return !slices.ContainsFunc(other.Actions,
+			func(o plan.Action) bool { return o.Verb == a.Verb && o.Member == a.Member && o.Node == a.Node })
 	})
 }
 
@@ -280,7 +285,8 @@ func changes(before, st *reconciler.State, key schema.Key) bool {
 // sameUnit returns true if two decisions mean the same for a unit. Units that were not
 // evaluated again are the same value, so the comparison of most units is free.
 func sameUnit(a, b *reconciler.State, key schema.Key) bool {
-	return sameInstance(a, b, key) && schema.SameOperations(a.Effective.Operations(key), b.Effective.Operations(key)) && slices.EqualFunc(a.Placement.Members(key), b.Placement.Members(key), sameMember)
+	return sameInstance(a, b, key) && schema.SameOperations(a.Effective.Operations(key), b.Effective.Operations(key)) &&
+		slices.EqualFunc(a.Placement.Members(key), b.Placement.Members(key), sameMember)
 }
 
 func sameInstance(a, b *reconciler.State, key schema.Key) bool {
@@ -293,7 +299,8 @@ func sameInstance(a, b *reconciler.State, key schema.Key) bool {
 func sameMember(a, b plan.Member) bool {
 	return a.Name == b.Name && a.Role == b.Role && a.ControlPlane == b.ControlPlane && a.Node == b.Node &&
 		a.Address == b.Address && a.SSHPort == b.SSHPort && a.Region == b.Region && a.SKU == b.SKU &&
-		a.CPUs == b.CPUs && a.Shape == b.Shape && a.MemoryMiB == b.MemoryMiB && a.Misfit == b.Misfit && slices.Equal(a.GPUs, b.GPUs) && sameLoan(a.Loan, b.Loan)
+		a.CPUs == b.CPUs && a.Shape == b.Shape && a.MemoryMiB == b.MemoryMiB && a.Misfit == b.Misfit && slices.Equal(a.GPUs, b.GPUs) &&
+		sameLoan(a.Loan, b.Loan)
 }
 
 func sameLoan(a, b *schema.Loan) bool {

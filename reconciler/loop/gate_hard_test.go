@@ -182,6 +182,7 @@ func TestReviewedPlanAppliesOnceTheTreeIsReadable(t *testing.T) {
 	dark.Store(false)
 	w.eventually("applied", w.running("train", 3))
 	require.Equal(t, commit, w.status("train").Revision)
-	w.eventually("rollout reported completely", func() bool { r := w.rolloutOf(1); return len(r.Held) == 0 && len(r.Units) == 1 && r.Settled() })
+	w.eventually("rollout reported completely",
+		func() bool { r := w.rolloutOf(1); return len(r.Held) == 0 && len(r.Units) == 1 && r.Settled() })
 	w.eventually("review removed", func() bool { return w.review(1) == nil })
 }

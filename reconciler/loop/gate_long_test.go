@@ -34,11 +34,14 @@ func TestLongStalePlanIsNeverApplied(t *testing.T) {
 			w.put(map[string]string{path: strings.Replace(text, "display_name: train", "display_name: Train", 1)})
 		}},
 		"base moved: the node that the plan selects": {grow, push(map[string]string{
-			"platform/nodes/gpu-3.yaml": strings.Replace(node("gpu-3", 13, "worker", "gpus: [{type: a100, count: 2, devices: \"/dev/nvidia[0-1]\"}]"), "cpus: 4", "cpus: 8", 1)})},
+			"platform/nodes/gpu-3.yaml": strings.Replace(node("gpu-3", 13, "worker",
+				"gpus: [{type: a100, count: 2, devices: \"/dev/nvidia[0-1]\"}]"), "cpus: 4", "cpus: 8", 1)})},
 		"base moved: a policy": {grow, push(map[string]string{
-			"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {allowed_regions: [eu-1]}\n"})},
+			"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {allowed_regions: " +
+				"[eu-1]}\n"})},
 		"base moved: the version": {grow, func(w *world) {
-			w.put(map[string]string{"platform/catalog/batch/v1.yaml": strings.Replace(estateFiles()["platform/catalog/batch/v1.yaml"], "shareable: true", "shareable: false", 1)})
+			w.put(map[string]string{"platform/catalog/batch/v1.yaml": strings.Replace(estateFiles()["platform/catalog/batch/v1.yaml"],
+				"shareable: true", "shareable: false", 1)})
 		}},
 		"hosts: drifted":     {grow, func(w *world) { w.drifts("worker-0") }},
 		"hosts: unreachable": {grow, func(w *world) { w.world.SetReachable("gpu-1", false) }},

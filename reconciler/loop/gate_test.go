@@ -262,7 +262,8 @@ func TestForgedReviewGrantsNoPermission(t *testing.T) {
 	require.Empty(t, w.review(1).Units, "eve has no permission, so the plan is empty")
 	require.NoError(t, d.stop())
 	w.forgeReview(1, func(text string) string {
-		return text + "units:\n  - key: {kind: Instance, tenant: physics, project: lab, name: train}\n    digest: " + strings.Repeat("a", 64) + "\n"
+		return text + "units:\n  - key: {kind: Instance, tenant: physics, project: lab, name: train}\n    digest: " +
+			strings.Repeat("a", 64) + "\n"
 	})
 	w.merge(pr)
 	before := w.effects()
@@ -280,7 +281,8 @@ func TestUnreachableForgeHoldsPlans(t *testing.T) {
 	w.run(2)
 	w.forge.setDown(errDown)
 	w.put(instanceNamed("train", 3))
-	w.eventually("the status reports the unreachable forge", func() bool { return strings.Contains(message(w.status("train"), "Ready"), "the forge is down") })
+	w.eventually("the status reports the unreachable forge",
+		func() bool { return strings.Contains(message(w.status("train"), "Ready"), "the forge is down") })
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("member started again", func() bool { return w.world.Calls("start") == 1 })
 	require.Len(t, w.status("train").Observed.Members, 3)

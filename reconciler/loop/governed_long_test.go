@@ -30,7 +30,8 @@ func TestLongGraceThatEndsWithoutDaemonIsReportedOnce(t *testing.T) {
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	w.put(map[string]string{"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  max_gpus_per_instance: 0\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"})
+	w.put(map[string]string{"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  " +
+		"max_gpus_per_instance: 0\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"})
 	w.eventually("warned", func() bool {
 		return strings.Contains(message(w.status("train"), "PolicyCompliant"), "goes on until 2026-03-03")
 	})

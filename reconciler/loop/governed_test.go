@@ -44,7 +44,8 @@ func (s *signer) run(dir, name string, args ...string) {
 	s.t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=S", "GIT_AUTHOR_EMAIL=s@example.org", "GIT_COMMITTER_NAME=S", "GIT_COMMITTER_EMAIL=s@example.org")
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=S", "GIT_AUTHOR_EMAIL=s@example.org",
+		"GIT_COMMITTER_NAME=S", "GIT_COMMITTER_EMAIL=s@example.org")
 	out, err := cmd.CombinedOutput()
 	require.NoError(s.t, err, string(out))
 }
@@ -111,11 +112,14 @@ func TestSignedCommitsAreAuthority(t *testing.T) {
 	d := w.start(governed(root))
 	path, text := instance("train", 2)
 	w.eventually("first commit decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
-	root.push("ana may", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n")})
+	root.push("ana may", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, " +
+		"signing_keys: [\"" + ana.publicKey + "\"]}\n")})
 	w.eventually("change of tenant documents by the platform held", func() bool {
 		return w.heldReasons()["tenants/physics/roles.yaml"] == schema.HeldUnauthorised
 	})
-	root.push("ana may\n\nBreak-Glass: physics has nobody yet", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n    # of physics\n")})
+	root.push("ana may\n\nBreak-Glass: physics has nobody yet",
+		map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" +
+			ana.publicKey + "\"]}\n    # of physics\n")})
 	w.eventually("break-glass access releases the change", func() bool { return len(w.heldReasons()) == 0 })
 
 	eve.push("mine", map[string]string{path: text})
@@ -240,7 +244,8 @@ func graceEnds(t *testing.T, limit string) {
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	w.put(map[string]string{"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  " + limit + "\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"})
+	w.put(map[string]string{"tenants/physics/policy.yaml": "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec:\n  " +
+		limit + "\n  noncompliant: {action: stop, grace_until: \"2026-03-03\"}\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	w.eventually("warned", func() bool {
 		return strings.Contains(message(w.status("train"), "PolicyCompliant"), "goes on until 2026-03-03")
@@ -290,7 +295,9 @@ func TestEntitlementEventNamesWhoChangedIt(t *testing.T) {
 	d := w.start(governed(root))
 	d.ready()
 	const file = "tenants/physics/projects/lab/entitlements/batch.yaml"
-	root.push("entitlement\n\nBreak-Glass: nobody else is there", map[string]string{file: strings.Replace(estateFiles()[file], "{enabled: true}", "{enabled: true, policy_overrides: {max_instances_per_project: 3}}", 1)})
+	root.push("entitlement\n\nBreak-Glass: nobody else is there",
+		map[string]string{file: strings.Replace(estateFiles()[file], "{enabled: true}",
+			"{enabled: true, policy_overrides: {max_instances_per_project: 3}}", 1)})
 	type payload struct {
 		UpdatedBy string `json:"updated_by"`
 		Project   string `json:"project_id"`

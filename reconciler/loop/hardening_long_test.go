@@ -68,7 +68,8 @@ func TestLongManyDeletionsSendEachEventOnce(t *testing.T) {
 	w.eventually("deletions above the limit held", func() bool { return len(w.revision().Held) == n })
 	require.Equal(t, n, units().Len())
 	why := w.revision().Held[0].Message
-	w.git.MustCommit(t, "main", gittest.Commit{Message: "It is meant.\n\n" + why[strings.LastIndex(why, decide.AckTrailer):], Files: map[string]string{"NOTES.md": "x"}})
+	w.git.MustCommit(t, "main", gittest.Commit{Message: "It is meant.\n\n" + why[strings.LastIndex(why, decide.AckTrailer):],
+		Files: map[string]string{"NOTES.md": "x"}})
 	w.eventually("every unit removed", func() bool { return units().Len() == 0 })
 	w.noEventTwice()
 	types := map[string]int{}

@@ -162,7 +162,8 @@ func TestOtherBackendDoesNotMoveUnit(t *testing.T) {
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": memory.New(w.world), "ray": memory.New(second)}
 	})
 	path := w.run(2)
-	v2 := strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`, "bare_metal", "ray").Replace(estateFiles()["platform/catalog/batch/v1.yaml"])
+	v2 := strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`, "bare_metal",
+		"ray").Replace(estateFiles()["platform/catalog/batch/v1.yaml"])
 	_, text := instance("train", 2)
 	w.put(map[string]string{"platform/catalog/batch/v2.yaml": v2, path: strings.Replace(text, "version: v1", "version: v2", 1)})
 	w.eventually("backend change reported", func() bool {
@@ -327,7 +328,8 @@ func TestNewNodeAddressIsObserved(t *testing.T) {
 	})
 	w.run(1)
 	w.world.SetReachable("ctl", false) // the old address does not answer
-	w.put(map[string]string{"platform/nodes/ctl.yaml": strings.Replace(estateFiles()["platform/nodes/ctl.yaml"], "10.9.0.10", "10.9.0.99", 1)})
+	w.put(map[string]string{"platform/nodes/ctl.yaml": strings.Replace(estateFiles()["platform/nodes/ctl.yaml"], "10.9.0.10", "10.9.0.99",
+		1)})
 	w.eventually("observed at the new address", func() bool {
 		mu.Lock()
 		defer mu.Unlock()

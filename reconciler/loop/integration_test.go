@@ -15,7 +15,8 @@ func TestStatusHasIntegrationMetadata(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.run(1)
-	want := &plan.Integration{SchedulerType: "bare_metal", Adapter: "runtimes/bare_metal", References: map[string]string{"unit": trainKey.String()}}
+	want := &plan.Integration{SchedulerType: "bare_metal", Adapter: "runtimes/bare_metal",
+		References: map[string]string{"unit": trainKey.String()}}
 	complete := func() bool {
 		s := w.status("train")
 		for _, m := range s.Members {

@@ -49,7 +49,8 @@ func (j *journal) Begin(_ context.Context, a plan.Action) error {
 	}
 	j.mu.Lock()
 	j.steps[a.ID] = step
-	if i := slices.IndexFunc(j.operations, func(o plan.Operation) bool { return a.Operation != nil && o.ActionID() == a.Operation.ID }); i >= 0 {
+	if i := slices.IndexFunc(j.operations,
+		func(o plan.Operation) bool { return a.Operation != nil && o.ActionID() == a.Operation.ID }); i >= 0 {
 		j.of[a.ID] = &j.operations[i]
 	}
 	j.mu.Unlock()

@@ -29,10 +29,12 @@ func TestMergeOfAnotherHistoryUndoesNothing(t *testing.T) {
 	main := w.git.Tip("main")
 
 	other, more := instance("other", 1)
-	first := w.git.MustCommit(t, "eve", gittest.Commit{Parent: base, Message: "mine", Files: map[string]string{"NOTES.md": "x\n", other: more}})
+	first := w.git.MustCommit(t, "eve",
+		gittest.Commit{Parent: base, Message: "mine", Files: map[string]string{"NOTES.md": "x\n", other: more}})
 	tree, err := w.git.Git("merge-tree", "--write-tree", first, main)
 	require.NoError(t, err)
-	merged, err := w.git.Git("-c", "user.name=E", "-c", "user.email=e@example.org", "commit-tree", "-p", first, "-p", main, "-m", "Merge main", tree)
+	merged, err := w.git.Git("-c", "user.name=E", "-c", "user.email=e@example.org", "commit-tree", "-p", first, "-p", main, "-m",
+		"Merge main", tree)
 	require.NoError(t, err)
 	require.NoError(t, w.git.SetRef("refs/heads/main", merged))
 	w.eventually("decided", func() bool { return w.revision().Commit == merged })
@@ -111,13 +113,15 @@ func TestCommitDoesNotAuthorizeItsAncestors(t *testing.T) {
 	w.eventually("adopted", func() bool { return len(w.audited()) == 1 })
 	require.NoError(t, d.stop())
 	const eve = "platform/roles/eve.yaml"
-	w.put(map[string]string{eve: strings.Replace(roleBinding("    - {login: eve, role: platform_superadmin}\n"), "name: roles", "name: eve", 1)})
+	w.put(map[string]string{eve: strings.Replace(roleBinding("    - {login: eve, role: platform_superadmin}\n"), "name: roles", "name: eve",
+		1)})
 	pushed := w.git.Tip("main")
 	other, more := instance("other", 1)
 	first := w.git.MustCommit(t, "eve", gittest.Commit{Parent: base, Message: "mine", Files: map[string]string{other: more}})
 	tree, err := w.git.Git("merge-tree", "--write-tree", first, pushed)
 	require.NoError(t, err)
-	merged, err := w.git.Git("-c", "user.name=E", "-c", "user.email=e@example.org", "commit-tree", "-p", first, "-p", pushed, "-m", "Merge main", tree)
+	merged, err := w.git.Git("-c", "user.name=E", "-c", "user.email=e@example.org", "commit-tree", "-p", first, "-p", pushed, "-m",
+		"Merge main", tree)
 	require.NoError(t, err)
 	require.NoError(t, w.git.SetRef("refs/heads/main", merged))
 	path, text := instance("train", 1)
@@ -160,7 +164,8 @@ func TestSignedMergeAuthorizesOnlyItself(t *testing.T) {
 	}})
 	root.run(root.dir, "git", "fetch", "-q")
 	root.run(root.dir, "git", "checkout", "-q", "-B", "eve", "origin/eve")
-	root.run(root.dir, "git", "-c", "gpg.format=ssh", "-c", "user.signingkey="+root.key, "merge", "-q", "-S", "-m", "Merge main", "origin/main")
+	root.run(root.dir, "git", "-c", "gpg.format=ssh", "-c", "user.signingkey="+root.key, "merge", "-q", "-S", "-m", "Merge main",
+		"origin/main")
 	root.run(root.dir, "git", "push", "-q", "origin", "eve:main")
 	w.eventually("held", func() bool { return w.heldReasons()[eve] == schema.HeldUnauthorised })
 }

@@ -58,10 +58,12 @@ spec:
 		files["platform/nodes/"+name+".yaml"] = node(name, 11+i, "worker", "gpus: [{type: a100, count: 2, devices: \"/dev/nvidia[0-1]\"}]")
 	}
 	for _, t := range []string{"physics", "biology"} {
-		files["tenants/"+t+"/tenant.yaml"] = "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: " + t + "}\nspec: {display_name: " + t + "}\n"
+		files["tenants/"+t+"/tenant.yaml"] = "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: " + t + "}\nspec: {display_name: " + t +
+			"}\n"
 		p := "tenants/" + t + "/projects/lab/"
 		files[p+"project.yaml"] = "apiVersion: berth/v1\nkind: Project\nmetadata: {name: lab}\nspec: {display_name: lab}\n"
-		files[p+"roles.yaml"] = "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [{login: ada, role: project_admin}]}\n"
+		files[p+"roles.yaml"] = "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [{login: ada, role: " +
+			"project_admin}]}\n"
 		files[p+"entitlements/batch.yaml"] = "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: batch}\nspec: {enabled: true}\n"
 	}
 	return files
@@ -509,7 +511,8 @@ func TestPullRequestIsPlannedAndFollowed(t *testing.T) {
 		w.forge.mu.Lock()
 		defer w.forge.mu.Unlock()
 		n := len(w.forge.follow)
-		return n > 0 && w.forge.follow[n-1].Settled() && len(w.forge.follow[n-1].Units) == 1 && w.forge.follow[n-1].Units[0].Phase == plan.PhaseRunning
+		return n > 0 && w.forge.follow[n-1].Settled() && len(w.forge.follow[n-1].Units) == 1 &&
+			w.forge.follow[n-1].Units[0].Phase == plan.PhaseRunning
 	})
 }
 

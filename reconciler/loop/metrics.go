@@ -30,15 +30,19 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "berth_reconcile_duration_seconds", Help: "Duration of a reconciliation, by task.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"task"}),
 		runtimeCalls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "berth_runtime_calls_total", Help: "Calls of a runtime, by backend, operation and result."}, []string{"backend", "operation", "result"}),
+			Name: "berth_runtime_calls_total", Help: "Calls of a runtime, by backend, operation and result."},
+			[]string{"backend", "operation", "result"}),
 		statusWrites: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "berth_status_commits_total", Help: "Attempts to push a commit of berth/status, by result."}, []string{"result"}),
 		frozen: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "berth_sync_frozen", Help: "1 while synchronization of the estate is frozen."}),
 		chainBroken: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "berth_audit_chain_broken", Help: "1 if the end of the audit chain was broken when it was last verified: at the start, and when another writer moved berth/status."}),
+			Name: "berth_audit_chain_broken",
+			Help: "1 if the end of the audit chain was broken when it was last verified: at the start, and when another writer moved " +
+				"berth/status."}),
 		rollbacksExpired: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "berth_queue_rollbacks_expired", Help: "Queue maps in force whose rollback has expired, and whose mode stays until somebody renews or removes the rollback."}),
+			Name: "berth_queue_rollbacks_expired",
+			Help: "Queue maps in force whose rollback has expired, and whose mode stays until somebody renews or removes the rollback."}),
 	}
 	if reg != nil {
 		reg.MustRegister(m.reconciles, m.durations, m.runtimeCalls, m.statusWrites, m.frozen, m.chainBroken, m.rollbacksExpired)

@@ -48,7 +48,8 @@ func operationKey(unit schema.Key, name string) schema.Key {
 
 // samePending reports whether the same operations are to be done: plans then are the same.
 func samePending(a, b []plan.Operation) bool {
-	return slices.EqualFunc(plan.Pending(a), plan.Pending(b), func(x, y plan.Operation) bool { return x.ActionID() == y.ActionID() && x.From == y.From })
+	return slices.EqualFunc(plan.Pending(a), plan.Pending(b),
+		func(x, y plan.Operation) bool { return x.ActionID() == y.ActionID() && x.From == y.From })
 }
 
 // correlations returns the correlation ids of operations by the id in their actions.
@@ -149,7 +150,8 @@ func (v *unitView) finishOperations(now time.Time) {
 			o.Finish(plan.OperationFailed, why, now)
 		case o.Verb() == plan.Remove && !isMember && at < 0:
 			o.Finish(plan.OperationDone, name+" is no longer a member", now)
-		case o.Verb() == plan.Replace && o.From != "" && isMember && m.Node != o.From && at >= 0 && v.observed.Members[at].Node == m.Node && v.observed.Members[at].State == plan.Running:
+		case o.Verb() == plan.Replace && o.From != "" && isMember && m.Node != o.From && at >= 0 && v.observed.Members[at].Node == m.Node &&
+			v.observed.Members[at].State == plan.Running:
 			o.Finish(plan.OperationDone, fmt.Sprintf("%s moved from %s to %s", name, o.From, m.Node), now)
 		}
 	}
@@ -207,7 +209,8 @@ func isOn(s *plan.ThingStatus, unit schema.Key) bool {
 func operationStatus(unit *plan.Status, key schema.Key, o plan.Operation) plan.ThingStatus {
 	d := operationDetail{
 		AppSlug: unit.App, Member: o.Spec.Member, Operation: o.Spec.Operation, Labels: o.Spec.Labels, Reason: o.Spec.Reason,
-		IsRequest: o.IsRequest, RequestedBy: o.RequestedBy, Result: o.Message, Requested: o.Requested, Started: o.Started, Finished: o.Finished,
+		IsRequest: o.IsRequest, RequestedBy: o.RequestedBy, Result: o.Message, Requested: o.Requested, Started: o.Started,
+		Finished: o.Finished,
 	}
 	if unit.Key.Kind == schema.KindInstance {
 		d.Instance, d.InstanceID = unit.Key.Name, schema.ID(unit.UID, unit.Key)
@@ -259,13 +262,15 @@ func (r *Reconciler) RequestOperation(ctx context.Context, req plan.OperationReq
 		}
 		if i := slices.IndexFunc(prev.Operations, func(o plan.Operation) bool { return o.IsRequest && o.ID == req.ID }); i >= 0 {
 			if out = prev.Operations[i]; !status.EqualJSON(out.Spec, req.Spec) {
-				fault = fmt.Errorf("request operation %s: %w (%s %s); use a new id", req.ID, plan.ErrOperationID, out.Spec.Operation, out.Spec.Member)
+				fault = fmt.Errorf("request operation %s: %w (%s %s); use a new id", req.ID, plan.ErrOperationID, out.Spec.Operation,
+					out.Spec.Member)
 			}
 			return plan.Status{}, false
 		}
 		pending := slices.DeleteFunc(plan.Pending(prev.Operations), func(o plan.Operation) bool { return !o.IsRequest })
 		if len(pending) >= plan.MaxPending {
-			fault = fmt.Errorf("request operation %s: %w on %s: %d; wait until some are done", req.ID, plan.ErrManyPending, req.Unit, len(pending))
+			fault = fmt.Errorf("request operation %s: %w on %s: %d; wait until some are done", req.ID, plan.ErrManyPending, req.Unit,
+				len(pending))
 			return plan.Status{}, false
 		}
 		next := *prev

@@ -22,8 +22,9 @@ func operation(name, operation, member string, fields ...string) (path, text str
 	if member != "" {
 		spec = append(spec, "member: "+member)
 	}
-	return "tenants/physics/projects/lab/operations/" + name + ".yaml", "apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {name: " + name +
-		"}\nspec:\n  " + strings.Join(append(spec, fields...), "\n  ") + "\n"
+	return "tenants/physics/projects/lab/operations/" + name + ".yaml",
+		"apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {name: " + name +
+			"}\nspec:\n  " + strings.Join(append(spec, fields...), "\n  ") + "\n"
 }
 
 // ask commits operations, each as name, operation and member.
@@ -224,7 +225,8 @@ func TestLostUnitWaitsForAnOperation(t *testing.T) {
 	var s *plan.Status
 	w.eventually("the loss is said", func() bool {
 		s = w.tree().Units.Get(trainKey)
-		return slices.ContainsFunc(s.Conditions, func(c plan.Condition) bool { return strings.Contains(c.Message, "the control host has lost") })
+		return slices.ContainsFunc(s.Conditions,
+			func(c plan.Condition) bool { return strings.Contains(c.Message, "the control host has lost") })
 	})
 	require.Equal(t, 1, w.world.Calls("create"))
 	require.Equal(t, plan.PhaseFailed, s.Phase)
@@ -307,7 +309,8 @@ func TestReviewedOperationIsTheAppliedOne(t *testing.T) {
 	require.NotNil(t, r.Shown)
 	u, _ := r.Shown.Unit(trainKey, "")
 	require.NotNil(t, u)
-	require.Equal(t, []string{"replace worker-0 on gpu-1 by operation move", "leave worker-0 on gpu-1", "configure on ctl", "join worker-0 on gpu-3", "drain worker-1 on gpu-2 by operation fan"},
+	require.Equal(t, []string{"replace worker-0 on gpu-1 by operation move", "leave worker-0 on gpu-1", "configure on ctl",
+		"join worker-0 on gpu-3", "drain worker-1 on gpu-2 by operation fan"},
 		slices.DeleteFunc(slices.Clone(u.Steps), func(s string) bool { return strings.HasPrefix(s, " ") }))
 	w.merge(pr)
 	w.operated("fan", plan.OperationDone)
@@ -326,10 +329,12 @@ func TestReplaceWaitsForANode(t *testing.T) {
 	w.ask([3]string{"move", "replace", "worker-0"})
 	w.eventually("it says why it waits", func() bool {
 		s := w.tree().Things[operationKey("move")]
-		return s != nil && strings.Contains(string(s.Detail), "worker-0 stays on gpu-1, which an operation has it leave, as no other node fits")
+		return s != nil && strings.Contains(string(s.Detail),
+			"worker-0 stays on gpu-1, which an operation has it leave, as no other node fits")
 	})
 	require.Zero(t, w.world.Calls("replace"), "nothing is drained for nothing")
-	w.put(map[string]string{"platform/nodes/gpu-5.yaml": node("gpu-5", 15, "worker", "gpus: [{type: a100, count: 2, devices: \"/dev/nvidia[0-1]\"}]")})
+	w.put(map[string]string{"platform/nodes/gpu-5.yaml": node("gpu-5", 15, "worker",
+		"gpus: [{type: a100, count: 2, devices: \"/dev/nvidia[0-1]\"}]")})
 	w.operated("move", plan.OperationDone)
 	w.eventually("train runs", w.running("train", 4))
 	require.Contains(t, w.world.Fingerprint(trainKey), "worker-0 on gpu-5 is running")
@@ -344,13 +349,15 @@ func TestServiceAccountOperatesByAllowListOnly(t *testing.T) {
 	w.eventually("first commit decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	path, text := instance("train", 1)
 	account := func(scopes string) string {
-		return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: CI\n  public_keys: [{id: one, key: " + ci.publicKey + "}]\n  scopes: [" + scopes + "]\n  allowed_endpoints: []\n"
+		return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: CI\n  public_keys: [{id: one, " +
+			"key: " + ci.publicKey + "}]\n  scopes: [" + scopes + "]\n  allowed_endpoints: []\n"
 	}
 	const project = "tenants/physics/projects/lab/"
 	setUp := func(scopes string) map[string]string {
 		return map[string]string{
 			path: text, project + "service-accounts/ci.yaml": account(scopes),
-			project + "roles.yaml": roleBinding("    - {service_account: ci, role: service_account}\n    - {login: ada, role: project_admin} # " + scopes + "\n"),
+			project + "roles.yaml": roleBinding("    - {service_account: ci, role: service_account}\n    - {login: ada, role: " +
+				"project_admin} # " + scopes + "\n"),
 		}
 	}
 	root.push("set up\n\nBreak-Glass: the lab has nobody yet", setUp("apps.instance.read"))
@@ -369,7 +376,8 @@ func TestServiceAccountOperatesByAllowListOnly(t *testing.T) {
 	require.Equal(t, 1, w.world.Calls("drain"))
 	w.eventually("the effect is audited", func() bool {
 		return slices.ContainsFunc(w.audited(), func(r audit.Record) bool {
-			return r.Action == "runtime.drain" && r.CorrelationID == s.CorrelationID && strings.Contains(r.Reason, "operation fan of ServiceAccount physics.lab/ci")
+			return r.Action == "runtime.drain" && r.CorrelationID == s.CorrelationID &&
+				strings.Contains(r.Reason, "operation fan of ServiceAccount physics.lab/ci")
 		})
 	})
 }
@@ -384,7 +392,8 @@ func TestOperationOnASharedRuntime(t *testing.T) {
 	w.put(map[string]string{commonsPath: commonsText("  attached_project_ids: [physics.lab]\n")})
 	w.eventually("running", func() bool { s := w.unit(commons); return s != nil && s.Phase == plan.PhaseRunning })
 	const path = "tenants/physics/shared-runtimes/commons/operations/fan.yaml"
-	w.put(map[string]string{path: "apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {name: fan, uid: op-1}\nspec: {operation: drain, member: worker-0, reason: a fan is loud}\n"})
+	w.put(map[string]string{path: "apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {name: fan, uid: op-1}\nspec: {operation: " +
+		"drain, member: worker-0, reason: a fan is loud}\n"})
 	key := schema.Key{Kind: schema.KindMemberOperation, Tenant: "physics", Parent: "commons", Name: "fan"}
 	w.eventually("it is done", func() bool { s := w.resource(key); return s != nil && s.Phase == "done" && s.UID == "op-1" })
 	reason, _ := w.world.Member(commons, "worker-0")
@@ -392,7 +401,8 @@ func TestOperationOnASharedRuntime(t *testing.T) {
 	require.Contains(t, w.files(), path)
 	w.eventually("the event is announced", func() bool {
 		return slices.ContainsFunc(w.events(), func(e plan.Event) bool {
-			return e.EventType == "berth.operation.done" && strings.Contains(string(e.Payload), `"shared_runtime_id":"sr-77"`) && strings.Contains(string(e.Payload), `"operation_id":"op-1"`)
+			return e.EventType == "berth.operation.done" && strings.Contains(string(e.Payload), `"shared_runtime_id":"sr-77"`) &&
+				strings.Contains(string(e.Payload), `"operation_id":"op-1"`)
 		})
 	})
 

@@ -79,7 +79,8 @@ func TestHangingItemsDoNotDelayOthers(t *testing.T) {
 	const workers, hanging, healthy = 4, 500, 40
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
-		load := &poolLoad{queue: queue, ended: map[reconciler.Item]time.Time{}, gap: map[reconciler.Item]time.Duration{}, underWay: map[reconciler.Item]bool{}}
+		load := &poolLoad{queue: queue, ended: map[reconciler.Item]time.Time{}, gap: map[reconciler.Item]time.Duration{},
+			underWay: map[reconciler.Item]bool{}}
 		p := &pool{queue: queue, workers: workers, maxHanging: workers * hangingPerWorker, do: load.do}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -166,16 +167,17 @@ func TestItemsWaitWithoutWorker(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			count("work", -1)
 		}
-		p := &pool{queue: queue, workers: workers, maxHanging: workers * hangingPerWorker, do: func(ctx context.Context, _ reconciler.Item) {
-			work()
-			require.NoError(t, withoutWorker(ctx, func() error {
-				count("outside", 1)
-				defer count("outside", -1)
-				time.Sleep(slow + time.Second)
-				return nil
-			}))
-			work()
-		}}
+		p := &pool{queue: queue, workers: workers, maxHanging: workers * hangingPerWorker,
+			do: func(ctx context.Context, _ reconciler.Item) {
+				work()
+				require.NoError(t, withoutWorker(ctx, func() error {
+					count("outside", 1)
+					defer count("outside", -1)
+					time.Sleep(slow + time.Second)
+					return nil
+				}))
+				work()
+			}}
 		for i := range items {
 			queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint(i))})
 		}

@@ -50,7 +50,8 @@ func (p *published) source(d *schema.Desired, rules *policy.Sources, b bytesStat
 	}
 	if !policy.Shared(source) {
 		only.Spec.Credential = ""
-		return &only, fmt.Sprintf("the credential of %s is not shown for what projects publish, as the source names no repositories for them", source.Key)
+		return &only, fmt.Sprintf("the credential of %s is not shown for what projects publish, as the source names no repositories for "+
+			"them", source.Key)
 	}
 	return &only, ""
 }

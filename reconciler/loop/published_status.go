@@ -157,7 +157,8 @@ func verifiedCondition(all map[string]bytesStatus, revision string) plan.Conditi
 
 // readyCondition is the condition Ready: whether p can be used.
 func (p *published) readyCondition(phase string, verified plan.Condition) plan.Condition {
-	c := plan.Condition{Type: plan.ConditionReady, Status: plan.ConditionTrue, Reason: plan.ReasonOfPhase(phase), Revision: verified.Revision}
+	c := plan.Condition{Type: plan.ConditionReady, Status: plan.ConditionTrue, Reason: plan.ReasonOfPhase(phase),
+		Revision: verified.Revision}
 	switch {
 	case p.status == "":
 		c.Status, c.Message = plan.ConditionFalse, "it is not registered: once the bytes are there, add their digest and status: registered"
@@ -192,7 +193,8 @@ func UnverifiedPromotions(before, after *schema.Desired, status func(schema.Key)
 				if why := unverifiedReason(status(old.Key)); why != "" {
 					at := a.At("spec.status")
 					out = append(out, schema.Diagnostic{
-						Severity: schema.SeverityWarning, Code: schema.CodeArtifactUnseen, File: a.File, Line: at.Line, Column: at.Column, Path: "spec.status",
+						Severity: schema.SeverityWarning, Code: schema.CodeArtifactUnseen, File: a.File, Line: at.Line, Column: at.Column,
+						Path:    "spec.status",
 						Message: "it is promoted once its bytes are found, and stays what it is until then; when Berth looked last: " + why,
 					})
 				}

@@ -69,7 +69,8 @@ func TestLongInterruptedPublicationIsCompleted(t *testing.T) {
 			w.forge.mu.Unlock()
 			w.start()
 			w.eventually("plan published", w.shownFully(7, pr.Head))
-			require.Equal(t, []string{"check berth/validate " + pr.Head + " success", "check berth/plan " + pr.Head + " success", "comment 7"}, w.forge.written(""))
+			require.Equal(t, []string{"check berth/validate " + pr.Head + " success", "check berth/plan " + pr.Head + " success",
+				"comment 7"}, w.forge.written(""))
 		})
 	}
 }

@@ -249,7 +249,8 @@ func TestUnrelatedAndForkPullRequestsGetChecks(t *testing.T) {
 	w.change(1, func(p *reconciler.PullRequest) { p.Title = "docs" })
 	w.start()
 	for pr, want := range map[reconciler.PullRequest][2]plan.Conclusion{
-		nothing: {plan.Success, plan.Success}, fork: {plan.Success, plan.Success}, broken: {plan.Failure, plan.Failure}, conflict: {plan.Failure, plan.Failure},
+		nothing: {plan.Success, plan.Success}, fork: {plan.Success, plan.Success}, broken: {plan.Failure, plan.Failure},
+		conflict: {plan.Failure, plan.Failure},
 	} {
 		w.eventually("plan published", w.shownFully(pr.Number, pr.Head))
 		require.Equal(t, want[0], w.forge.check(pr.Head, plan.CheckValidate).Conclusion, pr.Number)
@@ -303,7 +304,8 @@ func TestFrozenMainIsReportedAndRepaired(t *testing.T) {
 	w.forge.set(pr, reconciler.PullRequest{Number: 8, Author: "ada", Head: mend, BaseBranch: "main", Open: true})
 	w.eventually("plan check of the repair succeeds", func() bool { return check(mend, plan.CheckPlan)().Conclusion == plan.Success })
 	path, text = instance("large", 1) // combined with a change that fails
-	more := w.git.MustCommit(t, "mend", gittest.Commit{Message: "and", Parent: mend, Files: map[string]string{path: strings.Replace(text, "count: 2}", "count: 8}", 1)}})
+	more := w.git.MustCommit(t, "mend",
+		gittest.Commit{Message: "and", Parent: mend, Files: map[string]string{path: strings.Replace(text, "count: 2}", "count: 8}", 1)}})
 	require.NoError(t, w.git.SetPull(8, more))
 	w.change(8, func(p *reconciler.PullRequest) { p.Head = more })
 	w.eventually("failure reported", func() bool { return check(more, plan.CheckPlan)().Conclusion == plan.Failure })
@@ -388,12 +390,14 @@ func moveBaseUnder(t *testing.T, many int) {
 		}
 		_, text := instance(fmt.Sprint("job-", i), 0)
 		file := fmt.Sprintf("tenants/%s/projects/lab/instances/job-%d.yaml", tenant, i)
-		fmt.Fprintf(&in, "commit refs/pull/%d/head\ncommitter A <a@example.org> 1 +0000\ndata 1\nx\nfrom %s\nM 100644 inline %s\ndata %d\n%s\n", i+1, main, file, len(text), text)
+		fmt.Fprintf(&in, "commit refs/pull/%d/head\ncommitter A <a@example.org> 1 +0000\ndata 1\nx\nfrom %s\nM 100644 inline %s\ndata "+
+			"%d\n%s\n", i+1, main, file, len(text), text)
 	}
 	_, err := w.git.GitInput(strings.NewReader(in.String()), "fast-import", "--quiet")
 	require.NoError(t, err)
 	for i := range prs {
-		prs[i] = reconciler.PullRequest{Number: i + 1, Author: "ada", Head: w.git.Ref(fmt.Sprintf("refs/pull/%d/head", i+1)), BaseBranch: "main", Open: true}
+		prs[i] = reconciler.PullRequest{Number: i + 1, Author: "ada", Head: w.git.Ref(fmt.Sprintf("refs/pull/%d/head", i+1)),
+			BaseBranch: "main", Open: true}
 	}
 	w.forge.set(prs...)
 	w.git.ResetRequests()
@@ -404,7 +408,8 @@ func moveBaseUnder(t *testing.T, many int) {
 	w.forge.writes, w.forge.read = nil, 0
 	w.forge.mu.Unlock()
 
-	w.put(map[string]string{"tenants/biology/projects/lab/entitlements/batch.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: batch}\nspec: {enabled: false}\n"})
+	w.put(map[string]string{"tenants/biology/projects/lab/entitlements/batch.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: " +
+		"{name: batch}\nspec: {enabled: false}\n"})
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskEstate})
 	changed := many / 20
 	w.eventually("the changed plans published", func() bool { return len(w.forge.written("comment")) >= changed })
@@ -530,7 +535,8 @@ func TestReviewListsJobsOfTheUnit(t *testing.T) {
 	require.Len(t, shown, 1)
 	require.False(t, shown[0].At.IsZero())
 	shown[0].At = time.Time{}
-	require.Equal(t, []plan.UnitJobs{{Key: trainKey, JobImpact: plan.JobImpact{Waited: plan.JobSet{Count: 4}, Kept: plan.JobSet{Count: 2}}}}, shown)
+	require.Equal(t, []plan.UnitJobs{{Key: trainKey,
+		JobImpact: plan.JobImpact{Waited: plan.JobSet{Count: 4}, Kept: plan.JobSet{Count: 2}}}}, shown)
 
 	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{}))
 	wrote := w.forge.written("")

@@ -57,7 +57,8 @@ func (q *queueMaps) set(key schema.Key, change func(prev *plan.ThingStatus) plan
 // queueMapStatus returns the status of a map in force after prev, which may be nil. commit is the commit that
 // changed the document. Pure.
 func queueMapStatus(m *schema.QueueMap, prev *plan.ThingStatus, commit, today string) plan.ThingStatus {
-	s := plan.ThingStatus{APIVersion: schema.APIVersion, Kind: string(m.Key.Kind) + "Status", Key: m.Key, UID: m.UID, Phase: m.EffectiveMode()}
+	s := plan.ThingStatus{APIVersion: schema.APIVersion, Kind: string(m.Key.Kind) + "Status", Key: m.Key, UID: m.UID,
+		Phase: m.EffectiveMode()}
 	s.Revision, s.CorrelationID = commit, reconciler.CorrelationID(commit)
 	if prev != nil {
 		var was status.QueueMapDetail
@@ -65,7 +66,8 @@ func queueMapStatus(m *schema.QueueMap, prev *plan.ThingStatus, commit, today st
 			s.Revision, s.CorrelationID = prev.Revision, prev.CorrelationID
 		}
 	}
-	data, err := json.Marshal(status.QueueMapDetail{AppSlug: m.Spec.App, AppliesTo: m.Spec.AppliesTo, Contract: m.Spec.Contract, Declared: m.Blob, Rollback: m.Spec.Rollback})
+	data, err := json.Marshal(status.QueueMapDetail{AppSlug: m.Spec.App, AppliesTo: m.Spec.AppliesTo, Contract: m.Spec.Contract,
+		Declared: m.Blob, Rollback: m.Spec.Rollback})
 	if err == nil {
 		s.Detail, err = schema.CanonicalJSON(data)
 	}
@@ -103,6 +105,7 @@ func deletedQueueMap(prev plan.ThingStatus, commit string) plan.ThingStatus {
 	d.Rollback = nil
 	next.Detail, _ = json.Marshal(d) // strings only
 	next.Phase, next.Revision, next.CorrelationID = status.QueueMapDeleted, commit, reconciler.CorrelationID(commit)
-	next.Conditions = slices.DeleteFunc(slices.Clone(prev.Conditions), func(c plan.Condition) bool { return c.Status == plan.ConditionTrue })
+	next.Conditions = slices.DeleteFunc(slices.Clone(prev.Conditions),
+		func(c plan.Condition) bool { return c.Status == plan.ConditionTrue })
 	return next
 }

@@ -31,10 +31,12 @@ var mapKey = schema.Key{Kind: schema.KindQueueMap, Name: "physics"}
 
 // queueMapText returns a map for the tenant physics, with a rollback unless until is "".
 func queueMapText(mode, until string) string {
-	text := "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: physics}\nspec:\n  app: batch\n  applies_to: [physics]\n  queues: [{queue: short, partition: main}]\n" +
+	text := "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: physics}\nspec:\n  app: batch\n  applies_to: [physics]\n  queues: " +
+		"[{queue: short, partition: main}]\n" +
 		fmt.Sprintf("  mode: %s\n  contract: %s\n  runbook: %s\n", mode, contract, mapPage)
 	if until != "" {
-		text += fmt.Sprintf("  rollback: {owner: ops, reason: incident 7, expires_at: %q, follow_up: task 12, runbook: %s}\n", until, mapPage)
+		text += fmt.Sprintf("  rollback: {owner: ops, reason: incident 7, expires_at: %q, follow_up: task 12, runbook: %s}\n", until,
+			mapPage)
 	}
 	return text
 }
@@ -110,7 +112,8 @@ func TestLongExpiredRollbackIsReportedOnce(t *testing.T) {
 	w.eventually("rollback in force", func() bool { return w.rollbackCondition().Reason == "Active" })
 	require.Equal(t, plan.ConditionFalse, w.rollbackCondition().Status)
 	require.Zero(t, expired())
-	began := []string{"mode_changed >real-policy ", "mode_changed real-policy>passthrough 2026-03-02", "rollback_began >passthrough 2026-03-02"}
+	began := []string{"mode_changed >real-policy ", "mode_changed real-policy>passthrough 2026-03-02",
+		"rollback_began >passthrough 2026-03-02"}
 	w.eventually("events", func() bool { return len(w.queueEvents()) == 3 })
 	require.Equal(t, began, w.queueEvents())
 

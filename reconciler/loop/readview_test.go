@@ -101,7 +101,8 @@ func TestSegmentsAreOnlyAdded(t *testing.T) {
 	w.put(nil, path)
 	w.eventually("gone", func() bool { return w.status("train") == nil })
 	changes := func(filter string) []string {
-		out, err := w.git.Git("log", "--format=", "--name-only", "--no-renames", "--diff-filter="+filter, reconciler.BranchStatus, "--", "events", "audit")
+		out, err := w.git.Git("log", "--format=", "--name-only", "--no-renames", "--diff-filter="+filter, reconciler.BranchStatus, "--",
+			"events", "audit")
 		require.NoError(t, err)
 		return strings.Fields(out)
 	}

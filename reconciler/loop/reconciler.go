@@ -63,15 +63,19 @@ func New(o Options) *Reconciler {
 		},
 	}
 	r.usage = &usageCollector{
-		recorder: recorder, inForce: r.inForce, repo: o.Repo, meters: metersOf(o.Runtimes), interval: o.Settings.Usage, timeout: usageTimeout,
+		recorder: recorder, inForce: r.inForce, repo: o.Repo, meters: metersOf(o.Runtimes), interval: o.Settings.Usage,
+		timeout: usageTimeout,
 	}
 	r.units = &unitTask{
-		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag}, attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,
-		interval: o.Settings.Interval, observing: o.Settings.Observe, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics, usage: r.usage,
+		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag},
+		attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,
+		interval: o.Settings.Interval, observing: o.Settings.Observe, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics,
+		usage:      r.usage,
 		continuing: map[schema.Key]string{}, reconciled: map[schema.Key]bool{},
 	}
 	r.artifacts = &artifactScanner{
-		recorder: recorder, inForce: r.inForce, history: history, reader: o.Artifacts, interval: o.Settings.ArtifactInterval, misses: map[schema.Key]int{},
+		recorder: recorder, inForce: r.inForce, history: history, reader: o.Artifacts, interval: o.Settings.ArtifactInterval,
+		misses: map[schema.Key]int{},
 	}
 	r.dates = newDates(r.inForce, o.Repo, o.Log)
 	r.queues.tasks = r.tasks()
@@ -110,7 +114,8 @@ func (r *Reconciler) tasks() map[reconciler.Task]task {
 		return 0, r.o.Forge.CancelChecks(ctx, i.Commit)
 	}}
 	out[reconciler.TaskReplan] = task{q.plans, once(r.pulls.Replan)}
-	out[reconciler.TaskPull] = task{q.plans, func(ctx context.Context, i reconciler.Item) (time.Duration, error) { return r.pulls.Plan(ctx, i.Pull) }}
+	out[reconciler.TaskPull] = task{q.plans,
+		func(ctx context.Context, i reconciler.Item) (time.Duration, error) { return r.pulls.Plan(ctx, i.Pull) }}
 	out[reconciler.TaskGroup] = task{q.plans, func(ctx context.Context, i reconciler.Item) (time.Duration, error) {
 		return r.pulls.PlanGroup(ctx, i.Ref)
 	}}

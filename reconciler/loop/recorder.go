@@ -40,7 +40,8 @@ func (r *recorder) set(prev *plan.Status, next plan.Status) bool {
 		if prev != nil {
 			from = prev.Phase
 		}
-		r.unitLog(&next).Info("phase changed", "from", string(from), "to", string(next.Phase), "reason", next.FailureReason, "revision", reconciler.Short(next.Revision))
+		r.unitLog(&next).Info("phase changed", "from", string(from), "to", string(next.Phase), "reason", next.FailureReason, "revision",
+			reconciler.Short(next.Revision))
 	}
 	for _, commit := range r.pulls.RollOuts.Observe(&next) {
 		r.pulls.Touched(commit)

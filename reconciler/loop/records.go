@@ -27,10 +27,12 @@ func (t *recorder) decisionRecords(verdicts []decide.Verdict, base string, d dec
 	for _, v := range verdicts {
 		one := audit.Record{
 			OccurredAt: t.now(), CorrelationID: reconciler.CorrelationID(v.Commit),
-			Author: audit.Author{Actor: v.By.Name(), Proof: string(v.By.Proof), Approvers: v.By.Approvers}, Action: "document." + v.Document.Change,
-			Resource: audit.Resource{Key: v.Document.Key, File: v.Document.File, OrgID: orgOf(v.Document.Key), ProjectID: projectOf(v.Document.Key), AppSlug: t.appOf(d.Desired, v.Document.Key)},
-			Outcome:  audit.Outcome{Verdict: audit.Allowed},
-			Change:   audit.Change{Commit: v.Commit, Base: base, PullRequest: v.PullRequest},
+			Author: audit.Author{Actor: v.By.Name(), Proof: string(v.By.Proof), Approvers: v.By.Approvers},
+			Action: "document." + v.Document.Change,
+			Resource: audit.Resource{Key: v.Document.Key, File: v.Document.File, OrgID: orgOf(v.Document.Key),
+				ProjectID: projectOf(v.Document.Key), AppSlug: t.appOf(d.Desired, v.Document.Key)},
+			Outcome: audit.Outcome{Verdict: audit.Allowed},
+			Change:  audit.Change{Commit: v.Commit, Base: base, PullRequest: v.PullRequest},
 		}
 		if v.Held != nil {
 			one.Verdict, one.Rule, one.Reason = audit.Held, string(v.Held.Reason), v.Held.Message
@@ -58,19 +60,23 @@ func adoptedRecord(commit string, documents int, now time.Time) audit.Record {
 	return audit.Record{
 		OccurredAt: now, CorrelationID: reconciler.CorrelationID(commit),
 		Author: audit.Author{Actor: actorBerth, Proof: "operator"}, Action: "estate.adopted",
-		Outcome: audit.Outcome{Verdict: audit.Allowed, Reason: fmt.Sprintf("nothing was in force: %d documents come into force as they stand", documents)},
-		Change:  audit.Change{Commit: commit},
+		Outcome: audit.Outcome{Verdict: audit.Allowed,
+			Reason: fmt.Sprintf("nothing was in force: %d documents come into force as they stand", documents)},
+		Change: audit.Change{Commit: commit},
 	}
 }
 
 // effectRecord is the audit record of one action on hosts.
-func effectRecord(s *plan.Status, by runtimes.Credential, o plan.Outcome, attempt int, refused *schema.Noncompliance, now time.Time) audit.Record {
+func effectRecord(
+	s *plan.Status, by runtimes.Credential, o plan.Outcome, attempt int, refused *schema.Noncompliance, now time.Time,
+) audit.Record {
 	r := audit.Record{
 		OccurredAt: now, CorrelationID: s.CorrelationID,
 		Author: audit.Author{Actor: actorBerth, Operator: by.Operator, Credential: by.Credential}, Action: "runtime." + string(o.Verb),
 		Resource: audit.About(s.Key, s.App),
-		Outcome:  audit.Outcome{Verdict: audit.Allowed, Rule: fmt.Sprintf("%s/%d", o.ActionID, attempt), Reason: strings.TrimSpace(string(o.State) + " " + o.Member)},
-		Change:   audit.Change{Commit: s.Revision},
+		Outcome: audit.Outcome{Verdict: audit.Allowed, Rule: fmt.Sprintf("%s/%d", o.ActionID, attempt),
+			Reason: strings.TrimSpace(string(o.State) + " " + o.Member)},
+		Change: audit.Change{Commit: s.Revision},
 	}
 	if refused != nil && refused.Fate == schema.FateStopped && refused.Source != nil {
 		r.Source = refused.Source.Place() // the policy is the cause, not the last commit
@@ -88,7 +94,8 @@ func fateRecords(old, next *reconciler.State, now time.Time) []audit.Record {
 	if old == nil {
 		old = &reconciler.State{}
 	}
-	keys := slices.Concat(slices.Collect(schema.Differing(old.Effective, next.Effective)), slices.Collect(plan.ChangedPlacement(old.Placement, next.Placement)))
+	keys := slices.Concat(slices.Collect(schema.Differing(old.Effective, next.Effective)),
+		slices.Collect(plan.ChangedPlacement(old.Placement, next.Placement)))
 	slices.SortFunc(keys, schema.Key.Compare)
 	var out []audit.Record
 	for _, key := range slices.Compact(keys) {
@@ -209,11 +216,13 @@ func (r *recorder) missingFateRecords(st *reconciler.State, units plan.Memory) [
 			c := s.Condition(typ)
 			return c != nil && c.Reason == reason
 		}
-		wasSpared := n.Fate == schema.FateStopped && want != nil && want.SuspendedBy.IsZero() && has(plan.ConditionSuspended, plan.ReasonDeclared)
+		wasSpared := n.Fate == schema.FateStopped && want != nil && want.SuspendedBy.IsZero() &&
+			has(plan.ConditionSuspended, plan.ReasonDeclared)
 		return has(plan.ConditionPolicyCompliant, fateReason(n)) && !wasSpared
 	})
 	for _, rec := range out {
-		r.logOf(rec.Key, rec.AppSlug, r.uidOf(st.Desired, rec.Key), rec.CorrelationID).Warn("unit became noncompliant before this start", "fate", rec.Action, "message", rec.Reason)
+		r.logOf(rec.Key, rec.AppSlug, r.uidOf(st.Desired, rec.Key), rec.CorrelationID).Warn("unit became noncompliant before this start",
+			"fate", rec.Action, "message", rec.Reason)
 	}
 	return out
 }

@@ -21,13 +21,16 @@ func TestRefusalByAnAppIsAudited(t *testing.T) {
 		require.NoError(t, err)
 		return schema.Header{Key: k, File: path, Fields: fields}
 	}
-	key, train := schema.Key{Kind: schema.KindServiceAccount, Tenant: "physics", Project: "lab", Name: "ci"}, schema.InstanceKey("physics", "lab", "train")
+	key, train := schema.Key{Kind: schema.KindServiceAccount, Tenant: "physics", Project: "lab", Name: "ci"},
+		schema.InstanceKey("physics", "lab", "train")
 	account := &schema.ServiceAccount{Header: head(key), Spec: schema.ServiceAccountSpec{
 		PublicKeys: []schema.PublicKey{{ID: "a", Key: "ssh-ed25519 AAAA"}}, Scopes: []string{"apps.instance.update"}}}
-	app := &schema.App{Header: head(schema.Key{Kind: schema.KindApp, Name: "batch"}, schema.FieldPos{Path: "spec.requires.permissions", Line: 9, Column: 5}),
+	app := &schema.App{Header: head(schema.Key{Kind: schema.KindApp, Name: "batch"},
+		schema.FieldPos{Path: "spec.requires.permissions", Line: 9, Column: 5}),
 		Spec: schema.AppSpec{Requires: schema.AppRequires{Permissions: []string{"apps.instance.read"}}}}
 	project := &schema.ProjectEstate{Name: "lab", ServiceAccounts: map[string]*schema.ServiceAccount{"ci": account},
-		Instances: map[string]*schema.Instance{"train": {Header: head(train), Spec: schema.InstanceSpec{App: "batch", OperatorServiceAccount: "ci"}}},
+		Instances: map[string]*schema.Instance{"train": {Header: head(train),
+			Spec: schema.InstanceSpec{App: "batch", OperatorServiceAccount: "ci"}}},
 		Roles: &schema.RoleBinding{Header: head(schema.Key{Kind: schema.KindRoleBinding, Tenant: "physics", Project: "lab", Name: "roles"}),
 			Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{{ServiceAccount: "ci", Role: "service_account"}}}}}
 	d := &schema.Desired{Platform: &schema.Platform{Apps: map[string]*schema.App{"batch": app}},
@@ -36,9 +39,11 @@ func TestRefusalByAnAppIsAudited(t *testing.T) {
 	ci := authority.Actor{ServiceAccount: key, Proof: authority.ProofSignature}
 	r := recorder{now: func() time.Time { return time.Unix(0, 0) }}
 	records := func() []audit.Record {
-		ds := authority.Decide(authority.Rules{Base: d}, ci, authority.Needs(d, d, train, schema.PathChange{Path: project.Instances["train"].File, From: "a", To: "b"}))
+		ds := authority.Decide(authority.Rules{Base: d}, ci,
+			authority.Needs(d, d, train, schema.PathChange{Path: project.Instances["train"].File, From: "a", To: "b"}))
 		require.Len(t, ds, 1)
-		v := decide.Verdict{Commit: "c1", By: ci, Document: plan.DocumentChange{Key: train, File: project.Instances["train"].File, Change: "changed"}, Authority: ds}
+		v := decide.Verdict{Commit: "c1", By: ci,
+			Document: plan.DocumentChange{Key: train, File: project.Instances["train"].File, Change: "changed"}, Authority: ds}
 		if !ds[0].Allowed {
 			v.Held = &schema.Held{Key: train, Reason: schema.HeldUnauthorised, Message: ds[0].Message()}
 		}

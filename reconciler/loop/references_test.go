@@ -19,9 +19,11 @@ func TestDecisionKeepsReferencesOfMembers(t *testing.T) {
 	status := func(node string) plan.Status {
 		return plan.Status{
 			Key: train, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{RuntimeBackend: "bare_metal"},
-			Members: []plan.MemberStatus{{Member: member(node), State: plan.Running, Note: "30 of 32 CPUs", Integration: &plan.Integration{SchedulerType: "bare_metal", Adapter: "runtimes/bare_metal", References: references}}},
+			Members: []plan.MemberStatus{{Member: member(node), State: plan.Running, Note: "30 of 32 CPUs",
+				Integration: &plan.Integration{SchedulerType: "bare_metal", Adapter: "runtimes/bare_metal", References: references}}},
 			Observed: &plan.Observed{Key: train, Presence: plan.Present, Complete: true,
-				Unit:    &plan.Unit{Effective: schema.EffectiveUnit{Key: train, AppSelection: schema.AppSelection{RuntimeBackend: "bare_metal"}}, Members: []plan.Member{member("a")}},
+				Unit: &plan.Unit{Effective: schema.EffectiveUnit{Key: train,
+					AppSelection: schema.AppSelection{RuntimeBackend: "bare_metal"}}, Members: []plan.Member{member("a")}},
 				Members: []plan.MemberState{{Name: "worker-0", Node: "a", State: plan.Running}}},
 		}
 	}
@@ -34,7 +36,8 @@ func TestDecisionKeepsReferencesOfMembers(t *testing.T) {
 		require.Equal(t, want != nil, next.Members[0].Note == "30 of 32 CPUs", node)
 	}
 	prev := status("a")
-	seen := plan.Observed{Key: train, Presence: plan.Present, Unit: prev.Observed.Unit, Members: []plan.MemberState{{Name: "worker-0", Node: "a", State: plan.Running, References: references}}}
+	seen := plan.Observed{Key: train, Presence: plan.Present, Unit: prev.Observed.Unit,
+		Members: []plan.MemberState{{Name: "worker-0", Node: "a", State: plan.Running, References: references}}}
 	for _, note := range []string{"", "31 of 32 CPUs"} {
 		seen.Members[0].Note = note
 		require.Equal(t, note, unitView{prev: &prev, observed: seen, st: st}.memberStatuses()[0].Note)

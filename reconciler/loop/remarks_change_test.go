@@ -13,7 +13,8 @@ func TestNoticesChangeSeldom(t *testing.T) {
 		return "tenant " + tenant + ": its repository was not composed, and its tenant tree stays as last composed: " + why
 	}
 	was := []string{refused("a", "it says 401"), refused("b", "x")}
-	require.Equal(t, was, updateNotices(was, []string{refused("a", "it says 403"), refused("b", "x")}, false), "a change of numbers changes no notice")
+	require.Equal(t, was, updateNotices(was, []string{refused("a", "it says 403"), refused("b", "x")}, false),
+		"a change of numbers changes no notice")
 	other := []string{refused("a", "host not found"), refused("b", "x")}
 	require.Equal(t, other, updateNotices(was, other, false))
 	require.Equal(t, was, updateNotices(was, other, true), "notices changed a moment ago")

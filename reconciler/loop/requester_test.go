@@ -33,7 +33,8 @@ func TestRequestedByIsTheSigner(t *testing.T) {
 	root, ana, bo := newSigner(t, w), newSigner(t, w), newSigner(t, w)
 	d := w.start(governed(root))
 	root.push("both may\n\nBreak-Glass: physics has nobody yet", map[string]string{"tenants/physics/roles.yaml": roleBinding(
-		"    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n    - {login: bo, role: tenant_admin, signing_keys: [\"" + bo.publicKey + "\"]}\n")})
+		"    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey +
+			"\"]}\n    - {login: bo, role: tenant_admin, signing_keys: [\"" + bo.publicKey + "\"]}\n")})
 	train, text := instance("train", 1)
 	claims := text + "  requested_by: somebody-else\n"
 	ana.push("train", map[string]string{train: claims})
@@ -53,7 +54,8 @@ func TestRequestedByIsTheSigner(t *testing.T) {
 	w.eventually("held", func() bool { return w.heldReasons()[eval] == schema.HeldInvalid })
 	require.NoError(t, d.stop())
 	w.start(governed(root))
-	root.push("v2", map[string]string{"platform/catalog/batch/v2.yaml": strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`).Replace(estateFiles()["platform/catalog/batch/v1.yaml"])})
+	root.push("v2", map[string]string{"platform/catalog/batch/v2.yaml": strings.NewReplacer("name: v1", "name: v2", `version: "1"`,
+		`version: "2"`).Replace(estateFiles()["platform/catalog/batch/v1.yaml"])})
 	w.eventually("running", w.phase("eval", plan.PhaseRunning))
 	require.Equal(t, "bo", w.status("eval").RequestedBy)
 
@@ -72,7 +74,8 @@ func TestRequestedByIsTheSigner(t *testing.T) {
 func TestRequestedByIsTheAuthorOfThePullRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.put(map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ada, role: tenant_admin}\n    - {login: bob, role: tenant_admin}\n")})
+	w.put(map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ada, role: tenant_admin}\n    - {login: bob, role: " +
+		"tenant_admin}\n")})
 	w.start(withRights)
 	pr := w.shown(1, instanceNamed("train", 1))
 	w.merge(pr)

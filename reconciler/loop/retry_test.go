@@ -159,7 +159,8 @@ func TestLoopReachesEveryPhase(t *testing.T) {
 	until(plan.PhaseFailed)
 	s := w.status("train")
 	require.Equal(t, "create : no such device", s.FailureReason)
-	require.Equal(t, plan.Condition{Type: "Ready", Status: "False", Reason: "Failed", Message: s.FailureReason, Revision: s.Revision}, conditionOf(s, "Ready"))
+	require.Equal(t, plan.Condition{Type: "Ready", Status: "False", Reason: "Failed", Message: s.FailureReason, Revision: s.Revision},
+		conditionOf(s, "Ready"))
 
 	rt.broken.Store(false)
 	clock.Set(s.Retry.Next)

@@ -62,7 +62,8 @@ func TestLongRolloutIsReportedAfterRestart(t *testing.T) {
 
 	d = w.start()
 	for n, commit := range commits {
-		w.eventually(fmt.Sprint("reported ", n+1, w.rolloutOf(n+1)), func() bool { return w.rolloutOf(n+1) != nil && w.rolloutOf(n+1).Settled() })
+		w.eventually(fmt.Sprint("reported ", n+1, w.rolloutOf(n+1)),
+			func() bool { return w.rolloutOf(n+1) != nil && w.rolloutOf(n+1).Settled() })
 		require.Equal(t, commit, w.rolloutOf(n+1).Commit)
 	}
 	require.Empty(t, w.rolloutOf(1).Units)

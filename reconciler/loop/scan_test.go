@@ -27,7 +27,8 @@ func publisher(tenant string, artifacts int) *schema.TenantEstate {
 	project := &schema.ProjectEstate{Name: "lab", Artifacts: map[string]*schema.Artifact{}}
 	for i := range artifacts {
 		key := schema.Key{Kind: schema.KindArtifact, Tenant: tenant, Project: "lab", Name: fmt.Sprintf("a%d", i)}
-		project.Artifacts[key.Name] = &schema.Artifact{Header: schema.Header{Key: key}, Spec: schema.ArtifactSpec{App: "batch", Source: "registry", Reference: "x:1"}}
+		project.Artifacts[key.Name] = &schema.Artifact{Header: schema.Header{Key: key},
+			Spec: schema.ArtifactSpec{App: "batch", Source: "registry", Reference: "x:1"}}
 	}
 	return &schema.TenantEstate{Name: tenant, Projects: map[string]*schema.ProjectEstate{"lab": project}}
 }

@@ -19,13 +19,16 @@ import (
 func TestLongPullRequestsMergedTogetherShowAPartEach(t *testing.T) {
 	t.Parallel()
 	second := func(text string) string {
-		return strings.NewReplacer("name: lab", "name: field", "at-5", "at-6", "physics.lab", "physics.field", "name: yard", "name: pond", "display_name: Yard", "display_name: Pond").Replace(text)
+		return strings.NewReplacer("name: lab", "name: field", "at-5", "at-6", "physics.lab", "physics.field", "name: yard", "name: pond",
+			"display_name: Yard", "display_name: Pond").Replace(text)
 	}
 	const fieldView = "tenants/physics/projects/field/instances/pond.yaml"
 	for name, unseen := range map[string]map[string]string{
 		"all seen": nil,
 		"one part is pushed unseen": {
-			"tenants/physics/shared-runtimes/commons/attachments/field.yaml": second(attachmentText("  submission_policy: {max_gpus: 3}\n")),
+			"tenants/physics/shared-runtimes/commons/attachments/field.yaml": second(
+				attachmentText("  submission_policy: {max_gpus: 3}\n"),
+			),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -36,8 +39,10 @@ func TestLongPullRequestsMergedTogetherShowAPartEach(t *testing.T) {
 			w.put(map[string]string{
 				commonsPath: commonsText(""), attachmentPath: attachmentText(""),
 				"tenants/physics/shared-runtimes/commons/attachments/field.yaml": second(attachmentText("")),
-				"tenants/physics/projects/field/project.yaml":                    "apiVersion: berth/v1\nkind: Project\nmetadata: {name: field}\nspec: {display_name: Field}\n",
-				"tenants/physics/projects/field/entitlements/batch.yaml":         "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: batch}\nspec: {enabled: true}\n",
+				"tenants/physics/projects/field/project.yaml": "apiVersion: berth/v1\nkind: Project\nmetadata: {name: " +
+					"field}\nspec: {display_name: Field}\n",
+				"tenants/physics/projects/field/entitlements/batch.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: " +
+					"batch}\nspec: {enabled: true}\n",
 			})
 			w.eventually("running", func() bool { s := w.unit(commons); return s != nil && s.Phase == plan.PhaseRunning })
 			first := w.shown(1, map[string]string{viewPath: viewText("tenant")})
@@ -47,7 +52,8 @@ func TestLongPullRequestsMergedTogetherShowAPartEach(t *testing.T) {
 			if unseen != nil {
 				w.put(unseen)
 				commit := w.git.Tip("main") // a pull request that nobody was shown brought it
-				w.forge.put(reconciler.PullRequest{Number: 3, Author: "ada", Head: commit, BaseBranch: "main", Merged: true, MergeCommit: commit})
+				w.forge.put(reconciler.PullRequest{Number: 3, Author: "ada", Head: commit, BaseBranch: "main", Merged: true,
+					MergeCommit: commit})
 			}
 			w.start(func(o *loop.Options) { o.Settings.Interval = 50 * time.Millisecond })
 			if unseen != nil {

@@ -30,19 +30,24 @@ const (
 
 // operatorFiles are the operator of the tenant's shared runtime.
 func operatorFiles(more string) map[string]string {
-	return map[string]string{"tenants/physics/service-accounts/crew.yaml": "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: crew}\n" + more + "spec: {display_name: Crew, public_keys: [], scopes: [shared_runtimes.member.operate], allowed_endpoints: []}\n"}
+	return map[string]string{"tenants/physics/service-accounts/crew.yaml": "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: " +
+		"crew}\n" + more + "spec: {display_name: Crew, public_keys: [], scopes: [shared_runtimes.member.operate], allowed_endpoints: []}\n"}
 }
 
 func commonsText(more string) string {
-	return "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons, uid: sr-77}\nspec:\n  app: batch\n  operator_identity_ref: crew\n  version: v1\n  display_name: Commons\n  roles: {controller: {count: 1}, worker: {count: 1}}\n" + more
+	return "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons, uid: sr-77}\nspec:\n  app: batch\n  " +
+		"operator_identity_ref: crew\n  version: v1\n  display_name: Commons\n  roles: {controller: {count: 1}, worker: {count: 1}}\n" +
+		more
 }
 
 func attachmentText(more string) string {
-	return "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: lab, uid: at-5}\nspec:\n  project_id: physics.lab\n  policy_metadata: {queue: night}\n  billing_policy_ref: cheap\n" + more
+	return "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: lab, uid: at-5}\nspec:\n  project_id: physics.lab\n  " +
+		"policy_metadata: {queue: night}\n  billing_policy_ref: cheap\n" + more
 }
 
 func viewText(scope string) string {
-	return "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: yard}\nspec: {app: batch, version: v1, display_name: Yard, control_plane_scope: " + scope + ", shared_runtime: commons}\n"
+	return "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: yard}\nspec: {app: batch, version: v1, display_name: Yard, " +
+		"control_plane_scope: " + scope + ", shared_runtime: commons}\n"
 }
 
 var commons = schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "commons"}
@@ -114,7 +119,8 @@ func TestLifeOfSharedRuntimeAndAttachment(t *testing.T) {
 			require.Equal(t, "physics/crew", p["operator_service_account_id"])
 		}
 		if strings.Contains(e.EventType, ".attachment.") {
-			require.Equal(t, []string{"at-5", "physics.lab", "cheap"}, []string{p["attachment_id"], p["project_id"], p["billing_policy_ref"]})
+			require.Equal(t, []string{"at-5", "physics.lab", "cheap"},
+				[]string{p["attachment_id"], p["project_id"], p["billing_policy_ref"]})
 		}
 	}
 	require.Equal(t, map[string]int{"requested": 1, "running": 3, "deleting": 1, "deleted": 1,
@@ -127,7 +133,8 @@ func TestViewFollowsAnAttachmentThatEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
-	w.put(with(with(with(operatorFiles(""), commonsPath, commonsText("")), attachmentPath, attachmentText("")), viewPath, viewText("tenant")))
+	w.put(with(with(with(operatorFiles(""), commonsPath, commonsText("")), attachmentPath, attachmentText("")), viewPath,
+		viewText("tenant")))
 	w.eventually("attached", w.phase("yard", plan.PhaseRunning))
 	for range 2 {
 		w.put(nil, attachmentPath)
@@ -161,7 +168,8 @@ func TestPlatformSharedRuntimeAttachesProjects(t *testing.T) {
 	w.eventually("attached", func() bool { return w.attachment(key) == "attached Attached" })
 	w.eventually("view running", w.phase("yard", plan.PhaseRunning))
 	u := w.unit(key).Observed.Unit.Effective
-	require.Equal(t, []string{"platform_managed", "platform", "shared_service"}, []string{u.OperatingMode, u.ControlPlaneScope, u.TenantBoundaryMode})
+	require.Equal(t, []string{"platform_managed", "platform", "shared_service"},
+		[]string{u.OperatingMode, u.ControlPlaneScope, u.TenantBoundaryMode})
 	want := modes{"platform_managed", "platform", "bare_metal"}
 	require.Equal(t, want, w.statusModes(viewPath))
 	for event, got := range w.eventModes("yard") {
@@ -182,7 +190,8 @@ func TestOperatorOfSharedRuntimeActs(t *testing.T) {
 	w.put(with(operatorFiles("suspend: true\n"), commonsPath, commonsText("")))
 	w.eventually("blocked", func() bool {
 		s := w.unit(commons)
-		return s != nil && strings.Contains(s.Condition("Ready").Message, "ServiceAccount physics/crew, which operates it, says suspend: true")
+		return s != nil && strings.Contains(s.Condition("Ready").Message,
+			"ServiceAccount physics/crew, which operates it, says suspend: true")
 	})
 	require.Zero(t, w.world.Calls("create"))
 	w.put(operatorFiles(""))

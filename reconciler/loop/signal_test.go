@@ -123,7 +123,8 @@ func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 // converged returns true if the unit of a status runs with that number of members, as was observed since its last
 // change: before that, the status has the new members with the phase of the old ones.
 func converged(s *plan.Status, members int) bool {
-	return s != nil && s.Phase == plan.PhaseRunning && len(s.Members) == members && s.Condition("Ready") != nil && s.Condition("Ready").Status == "True"
+	return s != nil && s.Phase == plan.PhaseRunning && len(s.Members) == members && s.Condition("Ready") != nil &&
+		s.Condition("Ready").Status == "True"
 }
 
 // saw describes what a test that waits can see: berth/status, the last writes at the forge, and the refs.
@@ -134,12 +135,14 @@ func (w *world) saw() any {
 	tree := w.tree()
 	var out strings.Builder
 	rev := tree.Revision
-	fmt.Fprintf(&out, "main at %s; decided %s, epoch %d, frozen %q, %d held\n", w.git.Tip("main"), rev.Commit, rev.Epoch, rev.Frozen, len(rev.Held))
+	fmt.Fprintf(&out, "main at %s; decided %s, epoch %d, frozen %q, %d held\n", w.git.Tip("main"), rev.Commit, rev.Epoch, rev.Frozen,
+		len(rev.Held))
 	for _, h := range rev.Held {
 		fmt.Fprintf(&out, "held %s (%s): %s\n", h.File, h.Why(), h.Message)
 	}
 	for key, s := range tree.Units.All() {
-		fmt.Fprintf(&out, "%s: %s at %s, attempt %d, %d members, failure %q, retry %+v\n", key, s.Phase, s.Revision, s.Attempt, len(s.Members), s.FailureReason, s.Retry)
+		fmt.Fprintf(&out, "%s: %s at %s, attempt %d, %d members, failure %q, retry %+v\n", key, s.Phase, s.Revision, s.Attempt,
+			len(s.Members), s.FailureReason, s.Retry)
 		for _, c := range s.Conditions {
 			fmt.Fprintf(&out, "  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
 		}

@@ -43,7 +43,8 @@ func testLog(t *testing.T) *slog.Logger {
 var train = schema.InstanceKey("physics", "lhc", "train")
 
 func phase(p plan.Phase) plan.Status {
-	return plan.Status{Key: train, Phase: p, LastApplied: plan.LastApplied{Revision: "abc", CorrelationID: "c1"}, EffectiveValues: plan.EffectiveValues{App: "app"}}
+	return plan.Status{Key: train, Phase: p, LastApplied: plan.LastApplied{Revision: "abc", CorrelationID: "c1"},
+		EffectiveValues: plan.EffectiveValues{App: "app"}}
 }
 
 // put replaces the status of a unit.

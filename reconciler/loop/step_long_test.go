@@ -20,8 +20,10 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 	r = New(Options{Repo: &emptyRepo{}, Log: testLog(t)})
 	require.NoError(t, r.status.Lead(t.Context()))
 	made := func(tenant, i int) *schema.EffectiveUnit {
-		return &schema.EffectiveUnit{Key: schema.InstanceKey(fmt.Sprint("t", tenant), "p", fmt.Sprint("i", i)), AppSelection: schema.AppSelection{App: "batch", RuntimeBackend: "memory"},
-			Config: []byte("{}"), Roles: []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}}}
+		return &schema.EffectiveUnit{Key: schema.InstanceKey(fmt.Sprint("t", tenant), "p", fmt.Sprint("i", i)),
+			AppSelection: schema.AppSelection{App: "batch", RuntimeBackend: "memory"},
+			Config:       []byte("{}"), Roles: []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true,
+				Count: 1}}}
 	}
 	nodes := map[string]*schema.Node{}
 	for i := range 10 * tenants {

@@ -17,5 +17,6 @@ func TestLongTwoDaemonsInTheSameSecond(t *testing.T) {
 			ended++
 		}
 	}
-	t.Logf("%d of %d rounds ended with one leader, one daemon that ended with a clear message, a complete audit chain and no repeated event", ended, rounds)
+	t.Logf("%d of %d rounds ended with one leader, one daemon that ended with a clear message, a complete audit chain and no repeated "+
+		"event", ended, rounds)
 }

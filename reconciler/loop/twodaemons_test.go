@@ -98,8 +98,9 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 			Repo: &starting{Repo: repo, start: start}, Decide: decide.Options{Loader: newLoader(t)}, Render: render(),
 			Runtimes: map[string]runtimes.Runtime{"bare_metal": acted},
 			Settings: loop.Settings{
-				Interval: 50 * time.Millisecond, Poll: 50 * time.Millisecond, Flush: 10 * time.Millisecond, AuthorLag: 10 * time.Millisecond,
-				Workers: 4, MaxAttempts: 10,
+				Interval: 50 * time.Millisecond, Poll: 50 * time.Millisecond, Flush: 10 * time.Millisecond,
+				AuthorLag: 10 * time.Millisecond,
+				Workers:   4, MaxAttempts: 10,
 			},
 			Log: log.With("daemon", i), Now: start.now,
 		})}

@@ -292,7 +292,8 @@ func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 		ctx, cancel = context.WithTimeout(ctx, credentialLife)
 		defer cancel()
 	}
-	stamp := runtimes.Stamp{Epoch: epoch, Leader: leader, Commit: v.prev.Revision, CorrelationID: v.prev.CorrelationID, Credential: credential}
+	stamp := runtimes.Stamp{Epoch: epoch, Leader: leader, Commit: v.prev.Revision, CorrelationID: v.prev.CorrelationID,
+		Credential: credential}
 	log, level := r.unitLog(v.prev), slog.LevelInfo
 	if r.resumed {
 		level = slog.LevelDebug // logged before, and repeated with each try
@@ -302,10 +303,12 @@ func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 		r.pulls.RollOuts.Acting(v.prev.Revision, v.prev.Key, len(p.Actions))
 	}
 	r.journal = &journal{
-		recorder: r.recorder, unit: v.prev, credential: credential, attempt: v.attempt, noncompliance: v.st.Noncompliance(v.prev.Key), isKept: r.gated.isKept(),
-		steps: map[string]string{}, operations: v.operations, of: map[string]*plan.Operation{},
+		recorder: r.recorder, unit: v.prev, credential: credential, attempt: v.attempt, noncompliance: v.st.Noncompliance(v.prev.Key),
+		isKept: r.gated.isKept(),
+		steps:  map[string]string{}, operations: v.operations, of: map[string]*plan.Operation{},
 	}
-	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{r.runtime, r.metrics, v.prev.RuntimeBackend}, Journal: r.journal, RecordUsage: r.recordUsage, JobsLost: r.jobsLost, Correlation: correlations(v.operations), Log: log}, &p, stamp, v.attempt)
+	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{r.runtime, r.metrics, v.prev.RuntimeBackend}, Journal: r.journal,
+		RecordUsage: r.recordUsage, JobsLost: r.jobsLost, Correlation: correlations(v.operations), Log: log}, &p, stamp, v.attempt)
 	for _, o := range outcomes {
 		if o.State == plan.Done {
 			continue
@@ -385,7 +388,8 @@ func (t *unitTask) record(v unitView) bool {
 	t.mu.Lock()
 	t.reconciled[key] = true
 	t.mu.Unlock()
-	if held := v.review; held != nil && held.Stale != nil && (v.prev.Review == nil || v.prev.Review.Stale == nil || v.prev.Review.Stale.Now != held.Stale.Now) {
+	if held := v.review; held != nil && held.Stale != nil &&
+		(v.prev.Review == nil || v.prev.Review.Stale == nil || v.prev.Review.Stale.Now != held.Stale.Now) {
 		record := staleRecord(v.prev, held, t.now())
 		t.status.Record(record)
 		t.unitLog(v.prev).Warn("stale plan held", "pull", held.Pull, "reason", record.Reason, "revision", reconciler.Short(v.prev.Revision))
@@ -437,7 +441,8 @@ func (t *unitTask) isReconciled(key schema.Key) bool {
 // repeats returns true if after contains an action that p executed with success.
 func repeats(after, p plan.Plan, outcomes []plan.Outcome) bool {
 	for i, o := range outcomes {
-		if o.State == plan.Done && p.Actions[i].Operation == nil && slices.ContainsFunc(after.Actions, func(a plan.Action) bool { return a.ID == p.Actions[i].ID }) {
+		if o.State == plan.Done && p.Actions[i].Operation == nil &&
+			slices.ContainsFunc(after.Actions, func(a plan.Action) bool { return a.ID == p.Actions[i].ID }) {
 			return true
 		}
 	}

@@ -39,7 +39,8 @@ type delay struct {
 }
 
 func newView(st *reconciler.State, prev *plan.Status, now time.Time) unitView {
-	return unitView{st: st, prev: prev, want: st.Unit(prev.Key), commit: st.Main, retry: prev.Retry, attempt: prev.Attempt, review: prev.Review,
+	return unitView{st: st, prev: prev, want: st.Unit(prev.Key), commit: st.Main, retry: prev.Retry, attempt: prev.Attempt,
+		review:     prev.Review,
 		operations: operationsOf(st, prev, now)}
 }
 
@@ -128,7 +129,8 @@ func (v unitView) converged() bool {
 // serves returns true if all that is left to do is to bring back workers, and no role lacks more than its max_unavailable:
 // the control plane runs as declared, and a change waits for no dead worker.
 func (v unitView) serves() bool {
-	if v.pending || v.plan.After == nil || v.want == nil || v.want.DesiredState == schema.DesiredStopped || !isComplete(&v.observed) || v.paused != "" {
+	if v.pending || v.plan.After == nil || v.want == nil || v.want.DesiredState == schema.DesiredStopped || !isComplete(&v.observed) ||
+		v.paused != "" {
 		return false
 	}
 	for _, b := range v.plan.Blocked {

@@ -55,7 +55,8 @@ func TestUnreadableTenantDoesNotAffectOthers(t *testing.T) {
 
 	held := func() bool {
 		rev := w.revision()
-		return rev.Commit == bad && len(rev.Held) == 1 && rev.Held[0].File == "tenants/evil" && rev.Held[0].Reason == "unreadable" && rev.Frozen == ""
+		return rev.Commit == bad && len(rev.Held) == 1 && rev.Held[0].File == "tenants/evil" && rev.Held[0].Reason == "unreadable" &&
+			rev.Frozen == ""
 	}
 	w.eventually("held", held)
 	w.eventually("the neighbour changes", w.running("train", 2))

@@ -21,7 +21,8 @@ func TestLongUsageOfARecreatedUnitIsClosed(t *testing.T) {
 	clock.set(firstDay)
 	quick := func(o *loop.Options) { o.Settings.Usage, o.Now = 20*time.Millisecond, clock.now }
 	d := w.start(quick)
-	files := map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""), viewPath: viewText("tenant")}
+	files := map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""),
+		viewPath: viewText("tenant")}
 	w.put(operatorFiles(""))
 	w.put(files)
 	attached := func() bool { return w.attachment(commons) == "attached Attached" }

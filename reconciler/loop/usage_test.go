@@ -30,7 +30,8 @@ func (w *world) parts() (records, closings []string) {
 			c, err := usage.DecodeClosing([]byte(text))
 			require.NoError(w.t, err)
 			closings = append(closings, fmt.Sprint(c.Day, " ", c.Records, " ", c.CPUs, " ", c.Accounted))
-			require.Equal(w.t, []any{"SharedRuntime physics/commons", "physics", "batch", "dear", []string{"physics.lab"}}, []any{c.Unit, c.OwnerID, c.AppSlug, c.BillingPolicyRef, c.Projects})
+			require.Equal(w.t, []any{"SharedRuntime physics/commons", "physics", "batch", "dear", []string{"physics.lab"}},
+				[]any{c.Unit, c.OwnerID, c.AppSlug, c.BillingPolicyRef, c.Projects})
 			require.Equal(w.t, &usage.Unused{IdleCPUs: 8*86400 - c.Accounted, IdleGPUs: 2 * 86400}, c.Unused)
 		} else if strings.HasPrefix(path, "usage/") {
 			for line := range strings.Lines(text) {
@@ -84,7 +85,8 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	meter := meter{memory.New(w.world), &atomic.Int64{}}
 	d := w.start(quick, func(o *loop.Options) { o.Runtimes = map[string]runtimes.Runtime{"bare_metal": meter} })
 	w.put(operatorFiles(""))
-	w.put(map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""), viewPath: viewText("tenant")})
+	w.put(map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""),
+		viewPath: viewText("tenant")})
 	w.eventually("attached", func() bool { return w.attachment(commons) == "attached Attached" })
 	cluster := memory.New(w.world).Cluster(commons)
 	job := func(id int, from, to time.Duration) usage.Job {
@@ -149,13 +151,16 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 
 // usageOfCommons starts a daemon with the shared runtime commons, and returns its accounting and what
 // awaits records and closings as parts returns them.
-func usageOfCommons(t *testing.T, tunes ...tune) (w *world, set func(at time.Time, jobs ...usage.Job), awaits func(records, closings string)) {
+func usageOfCommons(
+	t *testing.T, tunes ...tune,
+) (w *world, set func(at time.Time, jobs ...usage.Job), awaits func(records, closings string)) {
 	w = newWorld(t)
 	var clock testClock
 	clock.set(firstDay)
 	w.start(append([]tune{func(o *loop.Options) { o.Settings.Usage, o.Now = 20*time.Millisecond, clock.now }}, tunes...)...)
 	w.put(operatorFiles(""))
-	w.put(map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""), viewPath: viewText("tenant")})
+	w.put(map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""),
+		viewPath: viewText("tenant")})
 	w.eventually("attached", func() bool { return w.attachment(commons) == "attached Attached" })
 	set = func(at time.Time, jobs ...usage.Job) {
 		clock.set(at)

@@ -134,7 +134,8 @@ func waitingUsage(t *testing.T) (branch *usageBranch, c *usageCollector, meter *
 	go func() { ended <- w.Run(ctx) }()
 	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
 	unit = &plan.Status{Key: schema.InstanceKey("physics", "lab", "train"), Phase: plan.PhaseRunning, Observed: &plan.Observed{
-		Presence: plan.Present, Complete: true, Unit: &plan.Unit{Effective: schema.EffectiveUnit{AppSelection: schema.AppSelection{RuntimeBackend: "bare_metal"}}}}}
+		Presence: plan.Present, Complete: true,
+		Unit: &plan.Unit{Effective: schema.EffectiveUnit{AppSelection: schema.AppSelection{RuntimeBackend: "bare_metal"}}}}}
 	unit.BegunOn = "2026-10-30"
 	c = &usageCollector{recorder: &recorder{status: w, log: log, now: now}, inForce: newInForce(), repo: branch,
 		meters: map[string]runtimes.Meter{"bare_metal": meter}, timeout: time.Minute}

@@ -111,7 +111,8 @@ func TestFailureEndsWithTheNextAttemptThatHasNone(t *testing.T) {
 		reason   string
 	}{
 		{nil, plan.PhaseFailed, "configure: no"},
-		{[]plan.Outcome{{Verb: plan.Stop, State: plan.Done}, {Verb: plan.Leave, State: plan.Failed, Error: "full"}}, plan.PhaseFailed, "leave : full"},
+		{[]plan.Outcome{{Verb: plan.Stop, State: plan.Done}, {Verb: plan.Leave, State: plan.Failed, Error: "full"}}, plan.PhaseFailed,
+			"leave : full"},
 		{[]plan.Outcome{{Verb: plan.Stop, State: plan.Done}, {Verb: plan.Leave, State: plan.Waiting}}, plan.PhaseUpdating, ""},
 	} {
 		v := unitView{
@@ -133,10 +134,13 @@ func TestMembersOutOfServiceAreNamed(t *testing.T) {
 	named := map[string]string{"cluster": "c"}
 	v := unitView{
 		st: &reconciler.State{Effective: &schema.Effective{}}, prev: &plan.Status{Key: schema.InstanceKey("physics", "lhc", "train")},
-		observed: plan.Observed{Presence: plan.Present, Complete: true, Unit: &plan.Unit{Members: []plan.Member{{Name: "controller-0", Node: "c1", ControlPlane: true}, worker(0), worker(1)}},
+		observed: plan.Observed{Presence: plan.Present, Complete: true,
+			Unit: &plan.Unit{Members: []plan.Member{{Name: "controller-0", Node: "c1", ControlPlane: true}, worker(0), worker(1)}},
 			Members: []plan.MemberState{
-				{Name: "controller-0", Node: "c1", State: plan.Running}, {Name: "worker-0", Node: "w0", State: plan.Running, References: named},
-				{Name: "worker-1", Node: "w1", State: plan.Running, References: named, OutOfService: "drained: my psu (root, 2026-11-28 16:12 UTC)"},
+				{Name: "controller-0", Node: "c1", State: plan.Running},
+				{Name: "worker-0", Node: "w0", State: plan.Running, References: named},
+				{Name: "worker-1", Node: "w1", State: plan.Running, References: named,
+					OutOfService: "drained: my psu (root, 2026-11-28 16:12 UTC)"},
 			}},
 	}
 	const want = "1 of 2 workers out of service: worker-1 on w1: drained: my psu (root, 2026-11-28 16:12 UTC)"
@@ -168,12 +172,15 @@ func TestReadyAllowsWorkersToBeMissing(t *testing.T) {
 		ready                  bool
 		degraded               string
 	}{
-		"one of three is unreachable": {workers: 3, missing: 1, plan: plan.Plan{Blocked: away}, ready: true, degraded: "1 of 3 workers out of service: " +
-			"worker-2 on w2: unreachable, no route"},
-		"one of three is started": {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{{Verb: plan.Start, Member: "worker-2"}}}, ready: true,
+		"one of three is unreachable": {workers: 3, missing: 1, plan: plan.Plan{Blocked: away}, ready: true,
+			degraded: "1 of 3 workers out of service: " +
+				"worker-2 on w2: unreachable, no route"},
+		"one of three is started": {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{{Verb: plan.Start, Member: "worker-2"}}},
+			ready:    true,
 			degraded: "worker-2"},
-		"one of three joins":          {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}}},
-		"one of three could not join": {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}}, retry: failed, ready: true, degraded: "no disk"},
+		"one of three joins": {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}}},
+		"one of three could not join": {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}}, retry: failed, ready: true,
+			degraded: "no disk"},
 		"one of three joins, and another plan failed": {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}},
 			retry: &plan.Retry{Reason: "configure: no", Plan: "other"}},
 		"one has still to leave":       {workers: 3, leaving: true, plan: plan.Plan{Blocked: away}},
@@ -203,8 +210,9 @@ func TestReadyAllowsWorkersToBeMissing(t *testing.T) {
 			st := &reconciler.State{Effective: &schema.Effective{}}
 			c.plan.After = &plan.Unit{Members: members}
 			v := unitView{st: st, prev: &plan.Status{Key: key, Phase: plan.PhaseUpdating}, plan: c.plan, retry: c.retry,
-				want: &schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{{Name: "controller", ControlPlane: true},
-					{Name: "worker", MaxUnavailable: schema.MaxUnavailable{Number: c.most}}}},
+				want: &schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning,
+					Roles: []schema.EffectiveRole{{Name: "controller", ControlPlane: true},
+						{Name: "worker", MaxUnavailable: schema.MaxUnavailable{Number: c.most}}}},
 				observed: plan.Observed{Presence: plan.Present, Complete: true, Unit: &plan.Unit{Members: members}, Members: states},
 			}
 			if c.retry == failed {
@@ -225,7 +233,8 @@ func TestReadyAllowsWorkersToBeMissing(t *testing.T) {
 // An instance that serves without a worker has not converged: sync says which worker is missing, also when Berth has given up.
 func TestServingWithoutAWorkerIsNotConverged(t *testing.T) {
 	s := &plan.Status{Key: schema.InstanceKey("physics", "lhc", "train"), Phase: plan.PhaseRunning, Conditions: []plan.Condition{
-		{Type: "Ready", Status: "True"}, {Type: "Reconciling", Status: "False"}, {Type: "Degraded", Status: "True", Message: "1 of 3 workers out of service"}}}
+		{Type: "Ready", Status: "True"}, {Type: "Reconciling", Status: "False"},
+		{Type: "Degraded", Status: "True", Message: "1 of 3 workers out of service"}}}
 	want := &schema.EffectiveUnit{Key: s.Key, DesiredState: schema.DesiredRunning}
 	require.Nil(t, unsettledUnit(s, want), "a person has drained one")
 	s.Retry = &plan.Retry{Terminal: true}

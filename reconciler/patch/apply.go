@@ -72,7 +72,8 @@ func (a *application) step(ctx context.Context, s step) error {
 		f, ok := a.was[s.from]
 		switch {
 		case !ok:
-			a.conflict(s.from, 1, "the patch changes it, but the base has no such file: paths start at the root of the estate, after a/ and b/")
+			a.conflict(s.from, 1, "the patch changes it, but the base has no such file: paths start at the root of the estate, after a/ "+
+				"and b/")
 			return nil
 		case s.was != 0 && s.was != f.Mode:
 			a.conflict(s.from, 1, "it is %s in the base, but the patch expects %s", modeName(f.Mode), modeName(s.was))
@@ -172,9 +173,11 @@ func differs(data []byte, h *gitdiff.TextFragment, err error) (line int64, messa
 	}
 	var at *gitdiff.ApplyError
 	if !errors.As(err, &at) || at.FragmentLine == 0 || at.Line < 1 || at.Line > int64(len(lines)) || at.FragmentLine > len(h.Lines) {
-		return max(1, int64(len(lines))), fmt.Sprintf("the base ends here, before the lines that the patch changes (%d to %d)", h.OldPosition, h.OldPosition+h.OldLines-1)
+		return max(1, int64(len(lines))),
+			fmt.Sprintf("the base ends here, before the lines that the patch changes (%d to %d)", h.OldPosition, h.OldPosition+h.OldLines-1)
 	}
-	return at.Line, fmt.Sprintf("the base has %s here, the patch expects %s: make the patch from the base", quote(string(lines[at.Line-1])), quote(h.Lines[at.FragmentLine-1].Line))
+	return at.Line, fmt.Sprintf("the base has %s here, the patch expects %s: make the patch from the base", quote(string(lines[at.Line-1])),
+		quote(h.Lines[at.FragmentLine-1].Line))
 }
 
 // quote is a line in a message. Where a line has no end is all that may differ.

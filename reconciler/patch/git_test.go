@@ -58,7 +58,8 @@ func (r *repository) git(t tester, stdin string, args ...string) string {
 
 func (r *repository) try(stdin string, env []string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "LC_ALL=C"}, env...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"LC_ALL=C"}, env...)
 	if args[0] != "init" {
 		cmd.Env = append(cmd.Env, "GIT_DIR="+r.dir)
 	}
@@ -75,7 +76,8 @@ func (r *repository) try(stdin string, env []string, args ...string) (string, er
 func (r *repository) commit(t tester, files map[string]file) string {
 	t.Helper()
 	var in strings.Builder
-	in.WriteString("feature done\nreset refs/heads/made\ncommit refs/heads/made\nmark :1\ncommitter Ada <ada@example.org> 1700000000 +0000\ndata 0\n\ndeleteall\n")
+	in.WriteString("feature done\nreset refs/heads/made\ncommit refs/heads/made\nmark :1\ncommitter Ada <ada@example.org> 1700000000 " +
+		"+0000\ndata 0\n\ndeleteall\n")
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		f := files[path]
 		if f.mode == schema.ModeSubmodule {
@@ -120,7 +122,8 @@ func listing(t tester, s schema.Snapshot) []string {
 }
 
 func drawTree(t *rapid.T) map[string]file {
-	paths := rapid.SampledFrom([]string{"platform/a.yaml", "platform/nodes/n.yaml", "platform", "tenants/x/tenant.yaml", "tenants/x/y z.yaml",
+	paths := rapid.SampledFrom([]string{"platform/a.yaml", "platform/nodes/n.yaml", "platform", "tenants/x/tenant.yaml",
+		"tenants/x/y z.yaml",
 		"tenants/x", "tenants/ü/\"q\".yaml", "tenants", "README.md", "a", "a/b"})
 	files := map[string]file{}
 	for _, path := range rapid.SliceOfNDistinct(paths, 0, 6, rapid.ID).Draw(t, "paths") {
@@ -135,12 +138,14 @@ func drawTree(t *rapid.T) map[string]file {
 }
 
 func drawFile(t *rapid.T) file {
-	f := file{mode: rapid.SampledFrom([]uint32{schema.ModePlain, schema.ModePlain, schema.ModePlain, schema.ModeExecutable, schema.ModeSymlink, schema.ModeSubmodule}).Draw(t, "mode")}
+	f := file{mode: rapid.SampledFrom([]uint32{schema.ModePlain, schema.ModePlain, schema.ModePlain, schema.ModeExecutable,
+		schema.ModeSymlink, schema.ModeSubmodule}).Draw(t, "mode")}
 	if f.mode == schema.ModeSubmodule {
 		f.content = strings.Repeat(rapid.SampledFrom([]string{"a", "7"}).Draw(t, "commit"), 40)
 		return f
 	}
-	f.content = strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"", "a", "b", "c", "same", "-- ", "+x", "@@ -1 +1 @@", "diff --git a/a b/a", " d\r", "\\ No newline at end of file"}), 0, 14).Draw(t, "lines"), "\n")
+	f.content = strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"", "a", "b", "c", "same", "-- ", "+x", "@@ -1 +1 @@",
+		"diff --git a/a b/a", " d\r", "\\ No newline at end of file"}), 0, 14).Draw(t, "lines"), "\n")
 	if f.content != "" && rapid.Bool().Draw(t, "ended") {
 		f.content += "\n"
 	}
@@ -190,7 +195,8 @@ func TestEveryDiffApplies(t *testing.T) {
 		base := r.commit(t, files)
 		head := r.commit(t, change(t, files))
 		flags := rapid.SampledFrom([]string{"-M", "--no-renames", "-C --find-copies-harder", "-M10%", "-C10% -C10%"}).Draw(t, "renames")
-		args := append([]string{"diff", "--no-color", "--full-index", "-U" + rapid.SampledFrom([]string{"0", "1", "3", "50"}).Draw(t, "context")}, strings.Fields(flags)...)
+		args := append([]string{"diff", "--no-color", "--full-index",
+			"-U" + rapid.SampledFrom([]string{"0", "1", "3", "50"}).Draw(t, "context")}, strings.Fields(flags)...)
 		text := r.git(t, "", append(args, base, head)...)
 
 		p, err := patch.Parse(strings.NewReader(text))
@@ -301,7 +307,8 @@ func (j *judge) diffs(t tester) []string {
 		head := maps.Clone(files)
 		to(head)
 		for _, flags := range []string{"-U2 -M", "-U0 --no-renames"} {
-			out = append(out, j.repo.git(t, "", append(append([]string{"diff"}, strings.Fields(flags)...), j.commit, j.repo.commit(t, head))...))
+			out = append(out, j.repo.git(t, "",
+				append(append([]string{"diff"}, strings.Fields(flags)...), j.commit, j.repo.commit(t, head))...))
 		}
 	}
 	return out

@@ -114,7 +114,8 @@ func stepOf(f *gitdiff.File) (step, error) {
 		return s, errors.New("it is binary, and an estate holds text: leave it out (git diff -- platform tenants)")
 	case f.IsNew:
 		s.from, s.was, s.mode = "", 0, cmp.Or(s.mode, schema.ModePlain)
-		if empty := blobID(nil); len(f.TextFragments) == 0 && strings.Trim(f.NewOIDPrefix, "0") != "" && !strings.HasPrefix(empty, f.NewOIDPrefix) {
+		if empty := blobID(nil); len(f.TextFragments) == 0 && strings.Trim(f.NewOIDPrefix, "0") != "" &&
+			!strings.HasPrefix(empty, f.NewOIDPrefix) {
 			return s, errors.New("its content is missing: the patch has been cut off")
 		}
 	case f.IsDelete:
@@ -185,7 +186,8 @@ func first(position, lines int64) int64 {
 // checkPath refuses a path that is not valid in a tree, leads out of one, or leads
 // into Git's own directory.
 func checkPath(path string) error {
-	if len(path) > maxPath || !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\\' || r == utf8.RuneError }) {
+	if len(path) > maxPath || !utf8.ValidString(path) ||
+		strings.ContainsFunc(path, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\\' || r == utf8.RuneError }) {
 		return errors.New("the path is invalid in an estate")
 	}
 	for name := range strings.SplitSeq(path, "/") {

@@ -24,20 +24,25 @@ func TestInvalidPatchIsRefused(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"words", "please apply this\n", "it contains no patch"},
 		{"a diff in another form", "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "not in Git's form"},
-		{"one of several in another form", diff("x", "@@ -1 +1 @@\n-a\n+b\n") + "--- a/y\n+++ b/y\n@@ -1 +1 @@\n-a\n+b\n", "not in Git's form"},
+		{"one of several in another form", diff("x", "@@ -1 +1 @@\n-a\n+b\n") + "--- a/y\n+++ b/y\n@@ -1 +1 @@\n-a\n+b\n",
+			"not in Git's form"},
 		{"cut off in a line", diff("x", "@@ -1 +1 @@\n-a\n+b"), "cut off"},
 		{"cut off in a hunk", diff("x", "@@ -1,3 +1,3 @@\n a\n-b\n"), "line 4: fragment header miscounts lines"},
 		{"cut off before the hunk", diff("x", ""), `"x": nothing of it changes`},
 		{"a new file without content", "diff --git a/x b/x\nnew file mode 100644\nindex 0000000..86ed154\n", `"x": its content is missing`},
 		{"a hunk without a file", "@@ -1 +1 @@\n-a\n+b\n", "line 1: patch fragment without file header"},
-		{"binary, content left out", "diff --git a/x.png b/x.png\nindex 1234567..89abcde 100644\nBinary files a/x.png and b/x.png differ\n", `"x.png": it is binary`},
-		{"binary", "diff --git a/x b/x\nnew file mode 100644\nindex 0000000..89abcde\nGIT binary patch\nliteral 1\nIcmZPo000310RR91\n\nliteral 0\nHcmV?d00001\n\n", `"x": it is binary`},
+		{"binary, content left out", "diff --git a/x.png b/x.png\nindex 1234567..89abcde 100644\nBinary files a/x.png and b/x.png differ\n",
+			`"x.png": it is binary`},
+		{"binary", "diff --git a/x b/x\nnew file mode 100644\nindex 0000000..89abcde\nGIT binary patch\nliteral " +
+			"1\nIcmZPo000310RR91\n\nliteral 0\nHcmV?d00001\n\n", `"x": it is binary`},
 		{"two names", "diff --git a/x b/y\n--- a/x\n+++ b/y\n@@ -1 +1 @@\n-a\n+b\n", `"y": it was "x" and is not renamed`},
 		{"a file changed twice", strings.Repeat(diff("x", "@@ -1 +1 @@\n-a\n+b\n"), 2), `"x" is changed twice`},
 		{"a file made twice", strings.Repeat("diff --git a/x b/x\nnew file mode 100644\n", 2), `"x" is changed twice`},
-		{"hunks in another order", diff("x", "@@ -9 +9 @@\n-a\n+b\n@@ -1 +1 @@\n-a\n+b\n"), `"x": hunk 2: it does not follow the hunk before it`},
+		{"hunks in another order", diff("x", "@@ -9 +9 @@\n-a\n+b\n@@ -1 +1 @@\n-a\n+b\n"),
+			`"x": hunk 2: it does not follow the hunk before it`},
 		{"hunks at other lines", diff("x", "@@ -1 +1 @@\n-a\n+b\n@@ -9 +8 @@\n-a\n+b\n"), `"x": hunk 2: its line numbers contradict`},
-		{"a huge line number", diff("x", "@@ -9000000000000000000 +9000000000000000000 @@\n-a\n+b\n"), `"x": hunk 1: invalid line number 9000000000000000000`},
+		{"a huge line number", diff("x", "@@ -9000000000000000000 +9000000000000000000 @@\n-a\n+b\n"),
+			`"x": hunk 1: invalid line number 9000000000000000000`},
 		{"a strange mode", "diff --git a/x b/x\nnew file mode 100666\n", `"x": file mode 100666 is unknown to Git`},
 		{"another type", "diff --git a/x b/x\nold mode 100644\nnew mode 120000\n", `"x": it was a plain file and becomes a symbolic link`},
 		{"up", diff("../x", "@@ -1 +1 @@\n-a\n+b\n"), `a path must not contain ".."`},
@@ -57,7 +62,8 @@ func TestInvalidPatchIsRefused(t *testing.T) {
 }
 
 func TestConflicts(t *testing.T) {
-	base := estate.Files(map[string]string{node: "a\nb\nc\n", "tenants/x/tenant.yaml": "name: x", "tenants/y/z/w.yaml": "w\n", "top": "t\n"})
+	base := estate.Files(map[string]string{node: "a\nb\nc\n", "tenants/x/tenant.yaml": "name: x", "tenants/y/z/w.yaml": "w\n",
+		"top": "t\n"})
 	for _, c := range []struct{ name, text, want string }{
 		{"another line", diff(node, "@@ -1,3 +1,3 @@\n a\n-B\n+BB\n c\n"),
 			node + `:2:1: error: the base has "b" here, the patch expects "B": make the patch from the base [patch.conflict]`},
@@ -71,7 +77,8 @@ func TestConflicts(t *testing.T) {
 			`platform/nodes/m.yaml:1:1: error: the patch changes it, but the base has no such file: paths start at the root of the estate, after a/ and b/ [patch.conflict]`},
 		{"made already", "diff --git a/top b/top\nnew file mode 100644\n--- /dev/null\n+++ b/top\n@@ -0,0 +1 @@\n+x\n",
 			`top:1:1: error: the patch creates it, but it exists already [patch.conflict]`},
-		{"more is left", "diff --git a/" + node + " b/" + node + "\ndeleted file mode 100644\n--- a/" + node + "\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-a\n-b\n",
+		{"more is left", "diff --git a/" + node + " b/" + node + "\ndeleted file mode 100644\n--- a/" + node +
+			"\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-a\n-b\n",
 			node + `:3:1: error: the patch deletes it, but the base has lines that the patch does not delete [patch.conflict]`},
 		{"all of one line is left", "diff --git a/tenants/x/tenant.yaml b/tenants/x/tenant.yaml\ndeleted file mode 100644\n",
 			`tenants/x/tenant.yaml:1:1: error: the patch deletes it, but the base has lines that the patch does not delete [patch.conflict]`},
@@ -126,7 +133,8 @@ func TestContentIsBounded(t *testing.T) {
 	files := map[string]string{"big": strings.Repeat("a line of text\n", 200_000), "huge": strings.Repeat("x", 5<<20)}
 	var text strings.Builder
 	for i := range 40 {
-		fmt.Fprintf(&text, "diff --git a/big b/c%d\ncopy from big\ncopy to c%d\n--- a/big\n+++ b/c%d\n@@ -1 +1,2 @@\n+%d\n a line of text\n", i, i, i, i)
+		fmt.Fprintf(&text, "diff --git a/big b/c%d\ncopy from big\ncopy to c%d\n--- a/big\n+++ b/c%d\n@@ -1 +1,2 @@\n+%d\n a line of "+
+			"text\n", i, i, i, i)
 	}
 	p, err := patch.Parse(strings.NewReader(text.String()))
 	require.NoError(t, err)

@@ -35,7 +35,8 @@ type content struct {
 
 // newTree reads the listing of those parts of base that hold one of paths.
 func newTree(ctx context.Context, base schema.Snapshot, paths []string) (*Tree, error) {
-	t := &Tree{base: base, changed: map[string][]schema.File{}, made: map[string]content{}, files: map[string]schema.File{}, reached: map[string]bool{}}
+	t := &Tree{base: base, changed: map[string][]schema.File{}, made: map[string]content{}, files: map[string]schema.File{},
+		reached: map[string]bool{}}
 	for _, path := range paths {
 		t.reached[partOf(path).Name] = true
 	}

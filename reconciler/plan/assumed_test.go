@@ -14,15 +14,17 @@ import (
 func TestProposeWithoutMemoryAssumesBaseRuns(t *testing.T) {
 	key := schema.InstanceKey("a", "one", "x")
 	inst := func(workers int) *schema.EffectiveUnit {
-		return &schema.EffectiveUnit{Key: key, AppSelection: schema.AppSelection{App: "batch", Version: "v1", RuntimeBackend: "test"}, DesiredState: schema.DesiredRunning,
-			Config: []byte("{}"), Roles: []schema.EffectiveRole{
+		return &schema.EffectiveUnit{Key: key, AppSelection: schema.AppSelection{App: "batch", Version: "v1", RuntimeBackend: "test"},
+			DesiredState: schema.DesiredRunning,
+			Config:       []byte("{}"), Roles: []schema.EffectiveRole{
 				{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1},
 				{Name: "worker", NodeRole: "worker", Count: workers},
 			}}
 	}
 	nodes := map[string]*schema.Node{}
 	for name, role := range map[string]string{"ctl": "controller", "n1": "worker", "n2": "worker"} {
-		nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: schema.NodeSpec{Roles: []string{role}}}
+		nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}},
+			Spec: schema.NodeSpec{Roles: []string{role}}}
 	}
 	effective := func(insts ...*schema.EffectiveUnit) *schema.Effective {
 		return effectiveOf(nodes, insts...)

@@ -17,7 +17,9 @@ import (
 // asks reports what an instance itself requests of a node for one of its roles, before
 // policy. If policy limits GPUs, a role without GPUs requests a node without GPUs.
 // Otherwise a member would keep GPUs that no limit counts.
-func asks(b *schema.Bounds, unit *Unit, inst *schema.EffectiveUnit, role schema.EffectiveRole, name string) (*schema.EffectiveUnit, schema.EffectiveRole) {
+func asks(
+	b *schema.Bounds, unit *Unit, inst *schema.EffectiveUnit, role schema.EffectiveRole, name string,
+) (*schema.EffectiveUnit, schema.EffectiveRole) {
 	own := *inst
 	own.Regions, role.SKUs = b.Instance.Spec.Regions, nil
 	if was, _ := unit.Member(name); len(was.GPUs) == 0 {
@@ -186,7 +188,8 @@ func impacted(of []schema.Noncompliance, base, head side, keys []schema.Key) []s
 }
 
 func sameOutside(a, b *schema.Noncompliance) bool {
-	return a == b || a != nil && b != nil && a.Fate == b.Fate && a.Day == b.Day && slices.EqualFunc(a.Because, b.Because, func(x, y schema.Decision) bool {
-		return x.Rule == y.Rule && x.Field == y.Field && x.Source.File == y.Source.File && x.Message == y.Message
-	})
+	return a == b || a != nil && b != nil && a.Fate == b.Fate && a.Day == b.Day &&
+		slices.EqualFunc(a.Because, b.Because, func(x, y schema.Decision) bool {
+			return x.Rule == y.Rule && x.Field == y.Field && x.Source.File == y.Source.File && x.Message == y.Message
+		})
 }

@@ -17,14 +17,17 @@ func bounded(declared schema.InstanceSpec, allowed *schema.Bounds, roles ...sche
 	for name, spec := range map[string]schema.NodeSpec{
 		"lab":   {Region: "lab", SKU: "cpu", Roles: []string{"controller"}},
 		"cpu-1": {Region: "lab", SKU: "cpu", Roles: []string{"worker"}},
-		"a-1":   {Region: "lab", SKU: "a", Roles: []string{"worker"}, Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}}},
-		"b-1":   {Region: "annex", SKU: "b", Roles: []string{"worker"}, Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}}},
+		"a-1": {Region: "lab", SKU: "a", Roles: []string{"worker"},
+			Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}}},
+		"b-1": {Region: "annex", SKU: "b", Roles: []string{"worker"},
+			Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}}},
 	} {
 		spec.Address, spec.Capacity.CPUs, spec.Capacity.MemoryMiB = "10.0.0.1", 4, 4000
 		nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: spec}
 	}
 	key := schema.InstanceKey("physics", "lhc", "train")
-	eff := effectiveOf(nodes, &schema.EffectiveUnit{Key: key, AppSelection: schema.AppSelection{RuntimeBackend: "test"}, DesiredState: schema.DesiredRunning, Regions: declared.Regions,
+	eff := effectiveOf(nodes, &schema.EffectiveUnit{Key: key, AppSelection: schema.AppSelection{RuntimeBackend: "test"},
+		DesiredState: schema.DesiredRunning, Regions: declared.Regions,
 		Roles: append([]schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}}, roles...)})
 	if allowed != nil {
 		allowed.Instance = &schema.Instance{Header: schema.Header{Key: key}, Spec: declared}
@@ -88,7 +91,8 @@ func TestPolicyDoesNotMoveMembers(t *testing.T) {
 	require.Equal(t, plan.Stop, p.Plans[0].Actions[0].Verb)
 
 	// A request for another SKU moves the member, and the instance complies.
-	p = change(bounded(schema.InstanceSpec{Roles: map[string]schema.InstanceRole{"worker": {SKU: "b"}}}, limited(schema.FateHeld, "", "b", "cpu"), within("b")))
+	p = change(bounded(schema.InstanceSpec{Roles: map[string]schema.InstanceRole{"worker": {SKU: "b"}}},
+		limited(schema.FateHeld, "", "b", "cpu"), within("b")))
 	require.Empty(t, p.Impacted)
 	require.Equal(t, "b-1", p.Plans[0].After.Members[1].Node)
 
@@ -106,7 +110,8 @@ func TestPolicyDoesNotMoveMembers(t *testing.T) {
 	regions := &schema.Bounds{Fate: schema.FateHeld, Limits: &schema.Limits{Regions: []schema.Allowed{{Values: []string{"annex"}}}}}
 	narrowed := bounded(schema.InstanceSpec{}, regions, worker)
 	narrowed.Unit(key).Regions = []string{"annex"}
-	require.Equal(t, []string{"controller-0 on lab and worker-0 on a-1: a node in region lab is not allowed"}, messages(change(narrowed).Impacted))
+	require.Equal(t, []string{"controller-0 on lab and worker-0 on a-1: a node in region lab is not allowed"},
+		messages(change(narrowed).Impacted))
 	back := propose(narrowed, base, w.mem)
 	require.Equal(t, schema.FateComplies, back.Impacted[0].Fate)
 }
@@ -140,7 +145,8 @@ func TestChangedNodeEvictsNoMember(t *testing.T) {
 	}
 	placed := plan.Place(narrowed, w.mem)
 	for _, m := range at {
-		require.True(t, slices.ContainsFunc(placed.Members(key), func(now plan.Member) bool { return now.Name == m.Name && now.Node == m.Node }), m.Name)
+		require.True(t, slices.ContainsFunc(placed.Members(key),
+			func(now plan.Member) bool { return now.Name == m.Name && now.Node == m.Node }), m.Name)
 	}
 	require.Empty(t, placed.Unplaced(key))
 	require.NotNil(t, placed.Outside(key), "the noncompliance is reported")
@@ -194,7 +200,8 @@ func TestMemberMovesToCompliantNodeOnRequest(t *testing.T) {
 
 		// The same holds after a stop for noncompliance; then the instance runs again.
 		over := eff(c.asks, &c.limits, schema.FateStopped)
-		w.happen(map[string]happening{"physics.lhc/train": {States: map[string]plan.State{"controller-0": plan.Stopped, "worker-0": plan.Stopped}}})
+		w.happen(map[string]happening{"physics.lhc/train": {States: map[string]plan.State{"controller-0": plan.Stopped,
+			"worker-0": plan.Stopped}}})
 		require.Nil(t, plan.Place(over, w.mem).Outside(key), name)
 		w.run(over)
 		require.Equal(t, "b-1", w.real[key].Unit.Members[1].Node, name)
@@ -230,7 +237,8 @@ func TestMemberWithoutGPUsPrefersNodeWithoutGPUs(t *testing.T) {
 	w := settled(open)
 
 	two.NoGPUs = true
-	limit := &schema.Bounds{Fate: schema.FateHeld, Limits: &schema.Limits{GPUs: &schema.Position{File: "platform/policy/lab.yaml", Line: 9}}}
+	limit := &schema.Bounds{Fate: schema.FateHeld,
+		Limits: &schema.Limits{GPUs: &schema.Position{File: "platform/policy/lab.yaml", Line: 9}}}
 	capped := bounded(schema.InstanceSpec{}, limit, two)
 	placed = plan.Place(capped, plan.Memory{})
 	require.Len(t, placed.Members(key), 2)
@@ -341,7 +349,8 @@ func TestKeptGPUsCountTowardsLimit(t *testing.T) {
 		require.NotEqual(t, "b-1", on(asked)["b-0"], name)
 		blocked := plan.Place(asked, w.mem).Unplaced(key)
 		require.Len(t, blocked, 2, name)
-		require.Contains(t, blocked[1].Message, "policy allows 2 GPUs together (max_gpus_per_instance), with those that a-0 still has and no longer asks for", name)
+		require.Contains(t, blocked[1].Message,
+			"policy allows 2 GPUs together (max_gpus_per_instance), with those that a-0 still has and no longer asks for", name)
 		require.Contains(t, blocked[1].Message, "kept free by policy", name)
 
 		require.Equal(t, "b-1", on(eff(4, role("a", 0, tooMany), role("b", 2, 0)))["b-0"], name)

@@ -107,8 +107,10 @@ func pruned(v any) any {
 // writeJSON writes a random value up to that depth, with irregular white space.
 func writeJSON(t *rapid.T, b *strings.Builder, depth int) {
 	text := func() string {
-		s := rapid.OneOf(rapid.SampledFrom([]string{"a", "b", "name", "é", "<", "\u2028", `\`, `"`, "\xff"}), rapid.String()).Draw(t, "text")
-		if rapid.Bool().Draw(t, "plain") && !strings.ContainsAny(s, "\\\"") && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
+		s := rapid.OneOf(rapid.SampledFrom([]string{"a", "b", "name", "é", "<", "\u2028", `\`, `"`, "\xff"}), rapid.String()).Draw(t,
+			"text")
+		if rapid.Bool().Draw(t, "plain") && !strings.ContainsAny(s, "\\\"") &&
+			!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
 			return `"` + s + `"`
 		}
 		raw, err := json.Marshal(s)
@@ -160,7 +162,8 @@ func TestChangesCoverAllFields(t *testing.T) {
 			u.Effective.UID = rapid.SampledFrom([]string{"", "u1"}).Draw(t, "uid")
 			u.Effective.Version = rapid.SampledFrom([]string{"", "v1", "v2"}).Draw(t, "version")
 			u.Effective.Regions = rapid.SampledFrom([][]string{nil, {}, {"eu-1"}}).Draw(t, "regions")
-			u.Effective.Config = json.RawMessage(rapid.SampledFrom([]string{"{}", `{"a":1}`, `{"a":1,"b":{}}`, `{"a":{"b":2}}`}).Draw(t, "config"))
+			u.Effective.Config = json.RawMessage(rapid.SampledFrom([]string{"{}", `{"a":1}`, `{"a":1,"b":{}}`, `{"a":{"b":2}}`}).Draw(t,
+				"config"))
 			u.Effective.Users = rapid.SampledFrom([][]schema.UnixUser{nil, {}, {{Name: "ada", UID: 1}}}).Draw(t, "users")
 			u.Effective.OnJobs = rapid.SampledFrom([]*schema.OnJobs{nil, {}, {Wait: true}}).Draw(t, "on jobs")
 			u.Members = u.Members[:rapid.IntRange(0, 4).Draw(t, "members")]
@@ -203,27 +206,36 @@ func BenchmarkMake(b *testing.B) {
 func configured() Input {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	before := schema.EffectiveUnit{
-		Key: key, DisplayName: "train & <eval>", AppSelection: schema.AppSelection{App: "batch", Version: "v1", RuntimeBackend: "test", OperatingMode: "dedicated", ControlPlaneScope: "instance", TenantBoundaryMode: "hard"}, DesiredState: schema.DesiredRunning, Regions: []string{"eu-1", "eu-2"},
+		Key: key, DisplayName: "train & <eval>",
+		AppSelection: schema.AppSelection{App: "batch", Version: "v1", RuntimeBackend: "test", OperatingMode: "dedicated",
+			ControlPlaneScope: "instance", TenantBoundaryMode: "hard"}, DesiredState: schema.DesiredRunning,
+		Regions: []string{"eu-1", "eu-2"},
 		Roles: []schema.EffectiveRole{
 			{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1},
 			{Name: "worker", NodeRole: "worker", Count: 3, GPUs: &schema.GPURequest{Type: "a100", Count: 2}, CPUs: 8, MemoryMiB: 65536},
 		},
-		Config: json.RawMessage(`{"limits":{"max_time":3600,"note":"\u003cnone\u003e"},"partitions":[{"default":true,"name":"gpu"},{"name":"cpu"}],"ratio":1.50}`),
+		Config: json.RawMessage(
+			`{"limits":{"max_time":3600,"note":"\u003cnone\u003e"},"partitions":[{"default":true,"name":"gpu"},{"name":"cpu"}],"ratio":1.50}`,
+		),
 		Users:  []schema.UnixUser{{Name: "ada", UID: 20001}, {Name: "grace", UID: 20002}},
 		OnJobs: &schema.OnJobs{CancelAfterSeconds: 600},
 	}
 	after := before
-	after.Config = json.RawMessage(`{"limits":{"max_time":7200,"note":"\u003cnone\u003e"},"partitions":[{"default":true,"name":"gpu"},{"name":"cpu"}],"ratio":1.50}`)
+	after.Config = json.RawMessage(
+		`{"limits":{"max_time":7200,"note":"\u003cnone\u003e"},"partitions":[{"default":true,"name":"gpu"},{"name":"cpu"}],"ratio":1.50}`,
+	)
 	unit, states := &Unit{Effective: before}, []MemberState{}
 	for role, name := range members(&before) {
 		n := &schema.Node{Spec: schema.NodeSpec{Address: "10.0.0.1", SSHPort: 22, Region: "eu-1", SKU: "a100-2",
-			Capacity: schema.Capacity{CPUs: 16, MemoryMiB: 65536, GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}}}}
+			Capacity: schema.Capacity{CPUs: 16, MemoryMiB: 65536,
+				GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}}}}
 		n.Key.Name = "node-" + name
 		unit.Members = append(unit.Members, member(role, name, n, "the first of 7 free nodes"))
 		states = append(states, MemberState{Name: name, Node: n.Key.Name, State: Running, Detail: "not digested"})
 	}
-	return Input{Key: key, After: &after, Members: unit.Members, Observed: Observed{Key: key, Presence: Present, Complete: true, Unit: unit, Members: states,
-		Drift: []Drift{{Member: "worker-1", What: "users", Detail: "bob"}, {What: "configuration"}}}}
+	return Input{Key: key, After: &after, Members: unit.Members,
+		Observed: Observed{Key: key, Presence: Present, Complete: true, Unit: unit, Members: states,
+			Drift: []Drift{{Member: "worker-1", What: "users", Detail: "bob"}, {What: "configuration"}}}}
 }
 
 // References are integration metadata: no digest has them, and the recorded observation drops them.

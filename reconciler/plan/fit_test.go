@@ -15,11 +15,14 @@ func TestMembersGetNodesThatFit(t *testing.T) {
 		spec := schema.NodeSpec{Address: "gpu-1", Region: "eu-1", SKU: "a100", Roles: []string{"worker"},
 			Capacity: schema.Capacity{CPUs: 8, MemoryMiB: 1000, GPUs: []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[0-1]"}}}}
 		change(&spec)
-		train := &schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lhc", "train"), Regions: []string{"eu-1"}, Roles: []schema.EffectiveRole{
-			{Name: "worker", NodeRole: "worker", Count: 1, SKUs: []string{"a100"}, GPUs: &schema.GPURequest{Type: "a100", Count: 2}, CPUs: 8, MemoryMiB: 1000},
-		}}
+		train := &schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lhc", "train"), Regions: []string{"eu-1"},
+			Roles: []schema.EffectiveRole{
+				{Name: "worker", NodeRole: "worker", Count: 1, SKUs: []string{"a100"}, GPUs: &schema.GPURequest{Type: "a100", Count: 2},
+					CPUs: 8, MemoryMiB: 1000},
+			}}
 		placed := Place(&schema.Effective{
-			Nodes: map[string]*schema.Node{"gpu-1": {Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: "gpu-1"}}, Spec: spec}},
+			Nodes: map[string]*schema.Node{"gpu-1": {Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: "gpu-1"}},
+				Spec: spec}},
 			Tenants: map[string]*schema.EffectiveTenant{"physics": {Projects: map[string]*schema.EffectiveProject{
 				"lhc": {Units: map[string]*schema.EffectiveUnit{"train": train}},
 			}}},
@@ -65,7 +68,8 @@ func TestReasonFollowsChangedRequest(t *testing.T) {
 	}
 	m := Member{Name: "worker-0", Role: "worker", Node: "gpu-1", GPUs: []schema.GPU{{Type: "a100", Count: 4}}}
 	mem := Remember(&Status{Key: key, Members: []MemberStatus{{Member: m, Placed: "the one free node with role worker, 4×a100"}},
-		Observed: &Observed{Key: key, Presence: Present, Unit: &Unit{Effective: *train(4), Members: []Member{m}}, Members: []MemberState{{Name: m.Name, Node: m.Node, State: Running}}}})
+		Observed: &Observed{Key: key, Presence: Present, Unit: &Unit{Effective: *train(4), Members: []Member{m}},
+			Members: []MemberState{{Name: m.Name, Node: m.Node, State: Running}}}})
 	for gpus, want := range map[int]string{
 		4: "the one free node with role worker, 4×a100",
 		2: "it is there already, and fits the node: role worker, 2×a100",

@@ -169,7 +169,8 @@ const (
 // set returns the set of jobs with a fate.
 func (i *JobImpact) set(f fate, pending bool) *JobSet {
 	if pending {
-		return map[fate]*JobSet{continues: &i.Kept, moves: &i.Moved, ends: &i.Cancelled, mayStart: &i.MayStart, delayed: &i.Delayed, cannotStart: &i.CannotStart}[f]
+		return map[fate]*JobSet{continues: &i.Kept, moves: &i.Moved, ends: &i.Cancelled, mayStart: &i.MayStart, delayed: &i.Delayed,
+			cannotStart: &i.CannotStart}[f]
 	}
 	return map[fate]*JobSet{continues: &i.Continue, waitedFor: &i.Waited, ends: &i.Ended, preemptible: &i.Preemptible}[f]
 }

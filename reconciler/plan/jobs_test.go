@@ -25,7 +25,8 @@ func drawJobs(t *rapid.T) plan.Jobs {
 		return rapid.SliceOfNDistinct(rapid.SampledFrom(from), least, 2, rapid.ID).Draw(t, "some")
 	}
 	for i := range rapid.IntRange(0, 12).Draw(t, "jobs") {
-		g := plan.JobGroup{Count: 1, User: rapid.SampledFrom(jobUsers).Draw(t, "user"), Account: "members", QoS: "normal", IDs: []string{fmt.Sprint(100 + i)}}
+		g := plan.JobGroup{Count: 1, User: rapid.SampledFrom(jobUsers).Draw(t, "user"), Account: "members", QoS: "normal",
+			IDs: []string{fmt.Sprint(100 + i)}}
 		if g.Pending = rapid.Bool().Draw(t, "pending"); g.Pending {
 			g.Partitions = some(jobPartitions, 1)
 			j.Pending++
@@ -48,7 +49,8 @@ func drawRules(t *rapid.T) []plan.Action {
 	for range rapid.IntRange(0, 3).Draw(t, "actions") {
 		var rules []plan.JobRule
 		for range rapid.IntRange(0, 2).Draw(t, "rules") {
-			r := plan.JobRule{CancelAfter: rapid.SampledFrom([]int{0, 60, 600}).Draw(t, "after"), CancelsQueued: rapid.Bool().Draw(t, "queued")}
+			r := plan.JobRule{CancelAfter: rapid.SampledFrom([]int{0, 60, 600}).Draw(t, "after"),
+				CancelsQueued: rapid.Bool().Draw(t, "queued")}
 			switch rapid.IntRange(0, 3).Draw(t, "kind") {
 			case 0:
 				r.Nodes = some(jobNodes)

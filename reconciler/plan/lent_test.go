@@ -14,15 +14,18 @@ import (
 func lentLab(lent ...schema.LentNode) *schema.Effective {
 	node := func(name, role, reserved string, gpus ...schema.GPU) *schema.Node {
 		n := &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}}
-		n.Spec = schema.NodeSpec{Address: name, Region: "eu-1", SKU: "a100", Roles: []string{role}, Reserved: reserved, Capacity: schema.Capacity{CPUs: 8, MemoryMiB: 1000, GPUs: gpus}}
+		n.Spec = schema.NodeSpec{Address: name, Region: "eu-1", SKU: "a100", Roles: []string{role}, Reserved: reserved,
+			Capacity: schema.Capacity{CPUs: 8, MemoryMiB: 1000, GPUs: gpus}}
 		return n
 	}
 	roles := []schema.EffectiveRole{
 		{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1},
 		{Name: "worker", NodeRole: "worker", Count: 1, CPUs: 99}, // no node fits, so the unit has lent nodes only
 	}
-	shared := &schema.EffectiveUnit{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}, Roles: roles, EffectiveSharing: schema.EffectiveSharing{Lent: lent}}
-	own := &schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lhc", "train"), Roles: []schema.EffectiveRole{roles[0], {Name: "worker", NodeRole: "worker", Count: 1}}}
+	shared := &schema.EffectiveUnit{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}, Roles: roles,
+		EffectiveSharing: schema.EffectiveSharing{Lent: lent}}
+	own := &schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lhc", "train"),
+		Roles: []schema.EffectiveRole{roles[0], {Name: "worker", NodeRole: "worker", Count: 1}}}
 	return &schema.Effective{
 		Nodes: map[string]*schema.Node{
 			"head":  node("head", "controller", ""),
@@ -37,14 +40,16 @@ func lentLab(lent ...schema.LentNode) *schema.Effective {
 }
 
 func lends(project, node string) schema.LentNode {
-	return schema.LentNode{Node: node, Role: "worker", Loan: schema.Loan{ProjectID: project, Until: "2027-03-31", OnJobs: &schema.OnJobs{CancelAfterSeconds: 60}}}
+	return schema.LentNode{Node: node, Role: "worker",
+		Loan: schema.Loan{ProjectID: project, Until: "2027-03-31", OnJobs: &schema.OnJobs{CancelAfterSeconds: 60}}}
 }
 
 // A lent node becomes a member with all its GPUs and the project that lends it. It is nobody
 // else's meanwhile, and only the project for which it is reserved can lend it.
 func TestLentNodesBecomeMembers(t *testing.T) {
 	eff := lentLab(lends("physics.lhc", "gpu-5"), lends("physics.lhc", "gpu-6"), lends("physics.lhc", "gone"))
-	shared, own := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}, schema.InstanceKey("physics", "lhc", "train")
+	shared, own := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"},
+		schema.InstanceKey("physics", "lhc", "train")
 	placed := Place(eff, Memory{})
 	m, ok := (&Unit{Members: placed.Members(shared)}).Member("worker.gpu-5")
 	require.True(t, ok, "%v", placed.Unplaced(shared))
@@ -65,7 +70,8 @@ func TestLentNodesBecomeMembers(t *testing.T) {
 
 // A node that is taken back is drained by the rule of the loan before its project uses it again.
 func TestTakenBackNodeLeavesFirst(t *testing.T) {
-	shared, own := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}, schema.InstanceKey("physics", "lhc", "train")
+	shared, own := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"},
+		schema.InstanceKey("physics", "lhc", "train")
 	before := lentLab(lends("physics.lhc", "gpu-5"))
 	unit := &Unit{Effective: *before.Unit(shared), Members: Place(before, Memory{}).Members(shared)}
 	var states []MemberState
@@ -83,7 +89,8 @@ func TestTakenBackNodeLeavesFirst(t *testing.T) {
 	require.Equal(t, "returns to physics.lhc", p.Actions[0].Reason)
 	require.Len(t, placed.Members(own), 1, "its worker waits for the node")
 
-	gone := memory.With(&Status{Key: shared, Phase: PhaseRunning, Observed: &Observed{Key: shared, Presence: Present, Complete: true, Unit: &Unit{Effective: *after.Unit(shared)}}})
+	gone := memory.With(&Status{Key: shared, Phase: PhaseRunning,
+		Observed: &Observed{Key: shared, Presence: Present, Complete: true, Unit: &Unit{Effective: *after.Unit(shared)}}})
 	require.Len(t, Place(after, gone).Members(own), 2)
 }
 
@@ -92,13 +99,15 @@ func TestSuspendedAttachmentKeepsItsTerms(t *testing.T) {
 	eff := lentLab()
 	unit := eff.Unit(schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"})
 	terms := func(suspend bool, gpus int) []schema.EffectiveAttachment {
-		return []schema.EffectiveAttachment{{ProjectID: "physics.lhc", Suspend: suspend, SubmissionLimits: schema.SubmissionLimits{MaxGPUs: gpus}}}
+		return []schema.EffectiveAttachment{{ProjectID: "physics.lhc", Suspend: suspend,
+			SubmissionLimits: schema.SubmissionLimits{MaxGPUs: gpus}}}
 	}
 	was, is := *unit, *unit
 	was.Attachments, is.Attachments = terms(false, 4), terms(true, 2)
 	members := Place(eff, Memory{}).Members(unit.Key)
-	in := Input{Key: unit.Key, After: &is, Members: members, Observed: Observed{Presence: Present, Complete: true, Unit: &Unit{Effective: was, Members: members},
-		Members: []MemberState{{Name: "controller-0", Node: "head", State: Running}}}}
+	in := Input{Key: unit.Key, After: &is, Members: members,
+		Observed: Observed{Presence: Present, Complete: true, Unit: &Unit{Effective: was, Members: members},
+			Members: []MemberState{{Name: "controller-0", Node: "head", State: Running}}}}
 	require.Empty(t, Make(in).Actions)
 	in.Observed.Unit.Effective.Attachments = nil
 	is.Users, is.Attachments[0].Users = []schema.UnixUser{{Name: "ada", UID: 20001}}, []string{"ada"}

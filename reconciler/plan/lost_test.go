@@ -13,7 +13,8 @@ import (
 func TestLostUnitIsNotMadeAnewUnasked(t *testing.T) {
 	key := schema.InstanceKey("t", "p", "one")
 	after := &schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning}
-	members := []plan.Member{{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "n0"}, {Name: "worker-0", Role: "worker", Node: "n1"}}
+	members := []plan.Member{{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "n0"},
+		{Name: "worker-0", Role: "worker", Node: "n1"}}
 	in := plan.Input{Key: key, After: after, Members: members, Observed: plan.Observed{Key: key, Presence: plan.Absent}}
 	verbs := func(in plan.Input) (out []plan.Verb) {
 		for _, a := range plan.Make(in).Actions {
@@ -35,7 +36,8 @@ func TestLostUnitIsNotMadeAnewUnasked(t *testing.T) {
 	require.Contains(t, plan.Make(in).Actions[0].Reason, "its record on the host is gone or damaged")
 
 	in.Observed.Remains = false
-	in.Operations = []plan.Operation{{Name: "anew", Spec: schema.MemberOperationSpec{Operation: schema.OpAccept, Reason: "the disk is gone"}}}
+	in.Operations = []plan.Operation{{Name: "anew",
+		Spec: schema.MemberOperationSpec{Operation: schema.OpAccept, Reason: "the disk is gone"}}}
 	p = plan.Make(in)
 	require.Equal(t, []plan.Verb{plan.Create, plan.Join, plan.AcceptLoss}, verbs(in))
 	require.Equal(t, []string{p.Actions[0].ID}, p.Actions[2].Needs, "it is accepted once the unit is there")

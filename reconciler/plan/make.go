@@ -35,7 +35,8 @@ type Input struct {
 // unreachable host delays its own member and the deletion of the unit, nothing else. An
 // unreachable control plane delays the unit.
 func Make(in Input) Plan {
-	m := &maker{in: in, seen: Structural(in.Observed), written: map[*Unit][]byte{}, plan: Plan{Format: Format, Key: in.Key, Actions: []Action{}}}
+	m := &maker{in: in, seen: Structural(in.Observed), written: map[*Unit][]byte{},
+		plan: Plan{Format: Format, Key: in.Key, Actions: []Action{}}}
 	if in.Observed.Presence == Present {
 		m.plan.Before = in.Observed.Unit
 	}
@@ -178,7 +179,8 @@ func (m *maker) accepts() bool {
 
 // lostUnit says that a host has lost all of a unit, and who decides what follows.
 func lostUnit(key schema.Key) string {
-	return fmt.Sprintf("the control host has lost %s: neither its record nor its state is there. Put its disk or its backup back, or accept the loss with the operation accept_loss, which makes it anew without its jobs and accounting", key)
+	return fmt.Sprintf("the control host has lost %s: neither its record nor its state is there. Put its disk or its backup back, or "+
+		"accept the loss with the operation accept_loss, which makes it anew without its jobs and accounting", key)
 }
 
 // isView reports whether a unit is an instance that uses a shared runtime and has no members.
@@ -191,7 +193,8 @@ func (m *maker) view() {
 	was, to := m.plan.Before, m.in.After.SharedRuntime
 	switch {
 	case was != nil && was.Effective.SharedRuntime == "":
-		m.block(CodeBackend, false, "it has members of its own and cannot use the shared runtime %s instead; delete it and create it again", to)
+		m.block(CodeBackend, false, "it has members of its own and cannot use the shared runtime %s instead; delete it and create it again",
+			to)
 	case m.in.Observed.Presence != Present:
 		m.block(CodeShared, true, "%s", cmp.Or(m.in.Observed.Reason, "the shared runtime "+to+" has not attached its project"))
 	}
@@ -212,7 +215,8 @@ func (m *maker) mustMoveControl() bool {
 		return false
 	}
 	now, ok := m.plan.After.Control()
-	return !ok || was.Node != now.Node || was.Name != now.Name || slices.ContainsFunc(m.in.Unplaced, func(b Blocked) bool { return b.Code == CodeControlPlane })
+	return !ok || was.Node != now.Node || was.Name != now.Name ||
+		slices.ContainsFunc(m.in.Unplaced, func(b Blocked) bool { return b.Code == CodeControlPlane })
 }
 
 // worthMaking reports whether every role with members has at least one on a node. A
@@ -288,7 +292,8 @@ func (m *maker) present() {
 		return // the reason is in Unplaced
 	}
 	if was, ok := m.plan.Before.Control(); ok && (was.Node != control.Node || was.Name != control.Name) {
-		m.block(CodeControlPlane, false, "the control plane is on %s and cannot move to %s; delete the instance and create it again", was.Node, control.Node)
+		m.block(CodeControlPlane, false, "the control plane is on %s and cannot move to %s; delete the instance and create it again",
+			was.Node, control.Node)
 		return
 	}
 	if m.unreachable(control.Name) {

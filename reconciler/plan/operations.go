@@ -125,7 +125,8 @@ func expireContradicted(all []Operation, now time.Time) {
 		for k := range all {
 			newer := &all[k]
 			ended := newer.Phase == OperationFailed || newer.Phase == OperationExpired
-			isLater := newer.Requested.After(o.Requested) || newer.Requested.Equal(o.Requested) && givesBack(newer.Verb()) && !newer.IsFinished()
+			isLater := newer.Requested.After(o.Requested) || newer.Requested.Equal(o.Requested) && givesBack(newer.Verb()) &&
+				!newer.IsFinished()
 			if !ended && isLater && newer.Spec.Member == o.Spec.Member && areOpposite(o.Verb(), newer.Verb()) {
 				o.Finish(OperationExpired, fmt.Sprintf("the later operation %s asks for the opposite (%s)", newer.Name, newer.Verb()), now)
 				break
@@ -202,7 +203,8 @@ func Refusal(o Operation, before, after *Unit) string {
 		return name + " is the control plane: only restart is done on it"
 	case o.Verb() == Remove && isWanted:
 		role, number := splitMember(name)
-		return fmt.Sprintf("%s is declared, so it would come back: lower spec.roles.%s.count to %d at most, or use replace", name, role, number)
+		return fmt.Sprintf("%s is declared, so it would come back: lower spec.roles.%s.count to %d at most, or use replace", name, role,
+			number)
 	case o.Verb() == Remove:
 		return ""
 	case !isMember && !isWanted && !declares(after, name):
@@ -214,7 +216,8 @@ func Refusal(o Operation, before, after *Unit) string {
 // declares reports whether the role of a unit has a member of that name, with or without a node.
 func declares(u *Unit, name string) bool {
 	role, number := splitMember(name)
-	return u != nil && slices.ContainsFunc(u.Effective.Roles, func(r schema.EffectiveRole) bool { return r.Name == role && number < r.Count })
+	return u != nil && slices.ContainsFunc(u.Effective.Roles,
+		func(r schema.EffectiveRole) bool { return r.Name == role && number < r.Count })
 }
 
 // operationMaker adds the actions of operations to a plan.
@@ -260,7 +263,8 @@ func (o Operation) isOfUnit() bool { return schema.IsOfUnit(string(o.Verb())) }
 // ofUnit adds operations on the whole unit, whatever its state. A loss is accepted once the unit is made anew.
 func (m operationMaker) ofUnit() {
 	after := m.plan.After
-	if after == nil || len(m.in.Denied) > 0 || after.Effective.Suspend || after.Effective.SharedRuntime != "" || m.in.Observed.Presence == Unknown {
+	if after == nil || len(m.in.Denied) > 0 || after.Effective.Suspend || after.Effective.SharedRuntime != "" ||
+		m.in.Observed.Presence == Unknown {
 		return
 	}
 	control, ok := after.Control()
@@ -375,7 +379,8 @@ func (r OperationRequest) Check(want *schema.EffectiveUnit) error {
 	}
 	for name, value := range s.Labels {
 		if !schema.ValidName(name) || !operationLabel.MatchString(value) {
-			return fail("the label %.40q has to have a name of lower-case letters, digits and dashes, and a value of up to 64 letters, digits and . _ + -", name)
+			return fail("the label %.40q has to have a name of lower-case letters, digits and dashes, and a value of up to 64 letters, "+
+				"digits and . _ + -", name)
 		}
 	}
 	after := &Unit{Effective: *want}

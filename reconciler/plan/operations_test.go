@@ -18,9 +18,11 @@ import (
 // name, operation and member.
 func operated(count int, operations ...[3]string) plan.Input {
 	key := schema.InstanceKey("physics", "lab", "train")
-	u := plan.Unit{Effective: schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning, Config: []byte("{}"), Roles: []schema.EffectiveRole{
-		{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: 2, MaxUnavailable: schema.MaxUnavailable{Number: 1}},
-	}}}
+	u := plan.Unit{Effective: schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning, Config: []byte("{}"),
+		Roles: []schema.EffectiveRole{
+			{Name: "controller", ControlPlane: true, Count: 1},
+			{Name: "worker", Count: 2, MaxUnavailable: schema.MaxUnavailable{Number: 1}},
+		}}}
 	o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &u}
 	for i, name := range []string{"controller-0", "worker-0", "worker-1"} {
 		m := plan.Member{Name: name, Role: name[:len(name)-2], ControlPlane: i == 0, Node: fmt.Sprint("n", i)}
@@ -49,9 +51,12 @@ func TestOperationsAreActionsOfThePlan(t *testing.T) {
 		blocked    string
 	}{
 		{"one", 2, [][3]string{{"fan", "drain", "worker-0"}}, []string{"drain worker-0 on n1 by operation fan", "  drains n1"}, ""},
-		{"in the order of names", 2, [][3]string{{"a", "cordon", "worker-0"}, {"b", "label", "worker-1"}, {"c", "uncordon", "worker-0"}}, []string{
-			"cordon worker-0 on n1 by operation a", "label worker-1 on n2 by operation b", "uncordon worker-0 on n1 by operation c"}, ""},
-		{"of the control plane", 2, [][3]string{{"again", "restart", "controller-0"}}, []string{"restart controller-0 on n0 by operation again", "  restarts controller-0"}, ""},
+		{"in the order of names", 2, [][3]string{{"a", "cordon", "worker-0"}, {"b", "label", "worker-1"}, {"c", "uncordon", "worker-0"}},
+			[]string{
+				"cordon worker-0 on n1 by operation a", "label worker-1 on n2 by operation b", "uncordon worker-0 on n1 by operation c"},
+			""},
+		{"of the control plane", 2, [][3]string{{"again", "restart", "controller-0"}},
+			[]string{"restart controller-0 on n0 by operation again", "  restarts controller-0"}, ""},
 		{"not of the control plane", 2, [][3]string{{"fan", "drain", "controller-0"}}, []string{"blocked: operation"},
 			"operation fan: controller-0 is the control plane: only restart is done on it"},
 		{"of nobody", 2, [][3]string{{"fan", "drain", "worker-5"}}, []string{"blocked: operation"},
@@ -59,8 +64,9 @@ func TestOperationsAreActionsOfThePlan(t *testing.T) {
 		{"retry", 2, [][3]string{{"again", "retry", ""}}, []string{"retry on n0 by operation again"}, ""},
 		{"remove of a declared member", 2, [][3]string{{"gone", "remove", "worker-1"}}, []string{"blocked: operation"},
 			"operation gone: worker-1 is declared, so it would come back: lower spec.roles.worker.count to 1 at most, or use replace"},
-		{"remove", 1, [][3]string{{"gone", "remove", "worker-1"}}, []string{"remove worker-1 on n2 by operation gone", "  drains n2", "leave worker-1 on n2", "  drains n2",
-			"configure on n0", "  members.worker-1: n2 → –", "  roles.worker.count: 2 → 1"}, ""},
+		{"remove", 1, [][3]string{{"gone", "remove", "worker-1"}},
+			[]string{"remove worker-1 on n2 by operation gone", "  drains n2", "leave worker-1 on n2", "  drains n2",
+				"configure on n0", "  members.worker-1: n2 → –", "  roles.worker.count: 2 → 1"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in := operated(c.count, c.operations...)
@@ -90,7 +96,8 @@ func TestOperationsAreActionsOfThePlan(t *testing.T) {
 	require.Equal(t, 3, p.Actions[0].Jobs.Ended.Count)
 
 	// Operations on one member are done in order; those of different members do not wait for each other.
-	p = plan.Make(operated(2, [3]string{"a", "drain", "worker-0"}, [3]string{"b", "restart", "worker-0"}, [3]string{"c", "restart", "worker-1"}))
+	p = plan.Make(operated(2, [3]string{"a", "drain", "worker-0"}, [3]string{"b", "restart", "worker-0"},
+		[3]string{"c", "restart", "worker-1"}))
 	require.Equal(t, []string{p.Actions[0].ID}, p.Actions[1].Needs)
 	require.Empty(t, p.Actions[2].Needs)
 
@@ -165,16 +172,26 @@ func TestLaterOperationEndsTheOppositeThatWaits(t *testing.T) {
 		older, newer plan.Operation
 		ends         bool
 	}{
-		"a drain that runs":       {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRunning), ask("b", schema.OpResume, "worker-0", 1, plan.OperationRequested), true},
-		"one that has not begun":  {ask("b", schema.OpCordon, "worker-0", 0, plan.OperationRequested), ask("a", schema.OpUncordon, "worker-0", 1, plan.OperationDone), true},
-		"a resume":                {ask("a", schema.OpResume, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpDrain, "worker-0", 1, plan.OperationRequested), true},
-		"another member":          {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-1", 1, plan.OperationRequested), false},
-		"the same again":          {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpDrain, "worker-0", 1, plan.OperationRequested), false},
-		"a restart":               {ask("a", schema.OpRestart, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 1, plan.OperationRequested), false},
-		"at once":                 {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 0, plan.OperationRequested), true},
-		"after one that is done":  {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 0, plan.OperationDone), false},
-		"at once, the other way":  {ask("b", schema.OpResume, "worker-0", 0, plan.OperationRequested), ask("a", schema.OpDrain, "worker-0", 0, plan.OperationExpired), false},
-		"an opposite that failed": {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 1, plan.OperationFailed), false},
+		"a drain that runs": {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRunning),
+			ask("b", schema.OpResume, "worker-0", 1, plan.OperationRequested), true},
+		"one that has not begun": {ask("b", schema.OpCordon, "worker-0", 0, plan.OperationRequested),
+			ask("a", schema.OpUncordon, "worker-0", 1, plan.OperationDone), true},
+		"a resume": {ask("a", schema.OpResume, "worker-0", 0, plan.OperationRequested),
+			ask("b", schema.OpDrain, "worker-0", 1, plan.OperationRequested), true},
+		"another member": {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested),
+			ask("b", schema.OpResume, "worker-1", 1, plan.OperationRequested), false},
+		"the same again": {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested),
+			ask("b", schema.OpDrain, "worker-0", 1, plan.OperationRequested), false},
+		"a restart": {ask("a", schema.OpRestart, "worker-0", 0, plan.OperationRequested),
+			ask("b", schema.OpResume, "worker-0", 1, plan.OperationRequested), false},
+		"at once": {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested),
+			ask("b", schema.OpResume, "worker-0", 0, plan.OperationRequested), true},
+		"after one that is done": {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested),
+			ask("b", schema.OpResume, "worker-0", 0, plan.OperationDone), false},
+		"at once, the other way": {ask("b", schema.OpResume, "worker-0", 0, plan.OperationRequested),
+			ask("a", schema.OpDrain, "worker-0", 0, plan.OperationExpired), false},
+		"an opposite that failed": {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested),
+			ask("b", schema.OpResume, "worker-0", 1, plan.OperationFailed), false},
 	} {
 		all := plan.Operations(nil, []plan.Operation{c.older, c.newer}, at.Add(time.Hour))
 		i := slices.IndexFunc(all, func(o plan.Operation) bool { return o.Name == c.older.Name })
@@ -188,7 +205,8 @@ func TestLaterOperationEndsTheOppositeThatWaits(t *testing.T) {
 
 // A request is checked as a document is.
 func TestRequestsAreCheckedAsDocuments(t *testing.T) {
-	want := &schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lab", "train"), Roles: []schema.EffectiveRole{{Name: "worker", Count: 1}}}
+	want := &schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lab", "train"),
+		Roles: []schema.EffectiveRole{{Name: "worker", Count: 1}}}
 	check := func(change func(*schema.MemberOperationSpec)) error {
 		s := schema.MemberOperationSpec{Member: "worker-0", Operation: schema.OpDrain, Reason: "a fan is loud"}
 		change(&s)

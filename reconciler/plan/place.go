@@ -245,7 +245,8 @@ func (u *unit) move(may bool) {
 		u.put(role, old)
 		switch {
 		case may && u.evacuates(name, old.Node) == 1:
-			u.block(CodeStays, u.freesUp(role), "%s stays on %s, which an operation has it leave, as no other node fits: %s", name, old.Node, u.why(role))
+			u.block(CodeStays, u.freesUp(role), "%s stays on %s, which an operation has it leave, as no other node fits: %s", name,
+				old.Node, u.why(role))
 		case may:
 			u.block(CodeStays, false, "%s stays on %s, which no longer fits, as no other node does: %s%s",
 				name, old.Node, u.why(role), u.keptGPUs(role, name))
@@ -273,7 +274,8 @@ func (u *unit) house() {
 			}
 		}
 		if len(unplaced) > 0 {
-			u.block(CodeNoNode, u.freesUp(role), "no node for %s: %s%s%s", list(unplaced), u.why(role), u.gpuAdvice(role), u.keptGPUs(role, unplaced[len(unplaced)-1]))
+			u.block(CodeNoNode, u.freesUp(role), "no node for %s: %s%s%s", list(unplaced), u.why(role), u.gpuAdvice(role),
+				u.keptGPUs(role, unplaced[len(unplaced)-1]))
 		}
 	}
 	for role, name := range lentMembers(u.inst) {
@@ -346,13 +348,15 @@ func (u *unit) pinned() bool {
 		name := memberName(role.Name, 0)
 		if old, stays := u.misplaced[name]; stays {
 			u.block(CodeControlPlane, false,
-				"%s is on %s, which is %s; a control plane cannot move: ask for what the node is, or delete the instance and create it again",
+				"%s is on %s, which is %s; a control plane cannot move: ask for what the node is, or delete the instance and create it "+
+					"again",
 				name, old.Node, list(misfits(u.inst, role, u.nodes[old.Node])))
 			return true
 		}
 		if _, kept := (&Unit{Members: u.members}).Member(name); !kept {
 			u.block(CodeControlPlane, false,
-				"the control plane is on %s, which is no longer declared or no longer offers role %s; a control plane cannot move: declare the node again, or delete the instance",
+				"the control plane is on %s, which is no longer declared or no longer offers role %s; a control plane cannot move: "+
+					"declare the node again, or delete the instance",
 				was.Node, role.NodeRole)
 			return true
 		}
@@ -362,7 +366,8 @@ func (u *unit) pinned() bool {
 
 // free reports whether no other member keeps a new member of role off n.
 func (u *unit) free(role schema.EffectiveRole, n *schema.Node) bool {
-	return !n.Spec.Cordoned && !u.isLentAway(n) && !reservedForOthers(n, u.key, role) && !u.taken(n.Key.Name, u.key, !shares(role)) && !u.ownTaken(role, n)
+	return !n.Spec.Cordoned && !u.isLentAway(n) && !reservedForOthers(n, u.key, role) && !u.taken(n.Key.Name, u.key, !shares(role)) &&
+		!u.ownTaken(role, n)
 }
 
 // isLentAway reports whether a project lends n to another unit: no new member goes there.

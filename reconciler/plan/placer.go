@@ -157,7 +157,8 @@ func (p *project) instance(key schema.Key) *schema.EffectiveUnit {
 // place completes the placement of all tenants.
 func place(eff *schema.Effective, tenants tenants) Placement {
 	out := Placement{make(map[string]*placedTenant, len(tenants.of))}
-	c := &competition{tenants: tenants, eff: eff, changed: occupancy{}, suitable: map[string][]*schema.Node{}, units: map[schema.Key]*unit{}}
+	c := &competition{tenants: tenants, eff: eff, changed: occupancy{}, suitable: map[string][]*schema.Node{},
+		units: map[schema.Key]*unit{}}
 	for name, t := range tenants.of {
 		of := &t.placed
 		if t.open {

@@ -21,7 +21,8 @@ func TestPlacerMatchesPlace(t *testing.T) { placerMatchesPlace(t, 0, 300) }
 func placerMatchesPlace(t *testing.T, first, histories uint64) {
 	seen := map[string]int{}
 	for seed := first; seed < first+histories; seed++ {
-		h := &history{Rand: rand.New(rand.NewPCG(seed, 1)), instances: map[schema.Key]*schema.EffectiveUnit{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
+		h := &history{Rand: rand.New(rand.NewPCG(seed, 1)), instances: map[schema.Key]*schema.EffectiveUnit{},
+			denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
 		h.start()
 		type asked struct {
 			eff *schema.Effective
@@ -46,7 +47,8 @@ func placerMatchesPlace(t *testing.T, first, histories uint64) {
 			want := fresh.Place(at.eff, at.mem)
 			same(t, want, at.out, fmt.Sprintf("seed %d, step %d", seed, step))
 			require.Equal(t, fresh.last.on, p.last.on, "who is where; seed %d, step %d", seed, step)
-			require.Equal(t, keysThatDiffer(before, at.out), slices.SortedFunc(ChangedPlacement(before, at.out), schema.Key.Compare), "seed %d, step %d", seed, step)
+			require.Equal(t, keysThatDiffer(before, at.out), slices.SortedFunc(ChangedPlacement(before, at.out), schema.Key.Compare),
+				"seed %d, step %d", seed, step)
 			count(seen, at.out, p.last.dependent(), at.eff.Len())
 			refusalsAddUp(t, at.out)
 			before = at.out
@@ -187,7 +189,8 @@ func (h *history) any() (schema.Key, bool) {
 func (h *history) node(name string) {
 	n := &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}}
 	n.Spec = schema.NodeSpec{
-		Address: "10.0.0.1", Region: h.one("eu-1", "eu-2"), SKU: h.one("small", "large"), Cordoned: h.IntN(6) == 0, Reserved: h.one("", "", "", "", "a", "b.two"),
+		Address: "10.0.0.1", Region: h.one("eu-1", "eu-2"), SKU: h.one("small", "large"), Cordoned: h.IntN(6) == 0,
+		Reserved: h.one("", "", "", "", "a", "b.two"),
 		Capacity: schema.Capacity{CPUs: 1 + h.IntN(3), MemoryMiB: 1000},
 	}
 	n.Spec.Roles = [][]string{{"controller"}, {"worker"}, {"worker"}, {"controller", "worker"}}[h.IntN(4)]
@@ -213,7 +216,8 @@ func (h *history) instance(key schema.Key) {
 	if h.IntN(4) == 0 {
 		worker.SKUs = []string{h.one("small", "large")}
 	}
-	i.Roles = []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: h.IntN(6) > 0, Count: 1}, worker}
+	i.Roles = []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: h.IntN(6) > 0, Count: 1},
+		worker}
 	if h.IntN(4) == 0 {
 		i.Roles = append(i.Roles, schema.EffectiveRole{Name: "xl", NodeRole: "worker", Count: 1, Shareable: h.IntN(2) == 0})
 	}
@@ -389,7 +393,8 @@ func TestPlacerFindsDependentAssignments(t *testing.T) {
 	effective := func(nodes []string, instances ...*schema.EffectiveUnit) *schema.Effective {
 		eff := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: map[string]*schema.Node{}}
 		for _, n := range nodes {
-			eff.Nodes[n] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: n}}, Spec: schema.NodeSpec{Roles: []string{"worker"}}}
+			eff.Nodes[n] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: n}},
+				Spec: schema.NodeSpec{Roles: []string{"worker"}}}
 		}
 		for _, i := range instances {
 			eff.Tenants[i.Key.Tenant] = &schema.EffectiveTenant{Projects: map[string]*schema.EffectiveProject{
@@ -399,13 +404,15 @@ func TestPlacerFindsDependentAssignments(t *testing.T) {
 	}
 	on := []Member{{Name: "worker-0", Role: "worker", Node: "n0"}}
 	meant := func(phase Phase) *Status {
-		return &Status{Key: first, Phase: phase, Members: []MemberStatus{{Member: on[0]}}, Observed: &Observed{Key: first, Presence: Absent}}
+		return &Status{Key: first, Phase: phase, Members: []MemberStatus{{Member: on[0]}},
+			Observed: &Observed{Key: first, Presence: Absent}}
 	}
 
 	t.Run("a recorded shared node becomes exclusive", func(t *testing.T) {
 		alone := worker
 		alone.Shareable = false
-		made := &Status{Key: second, Phase: PhaseRunning, Observed: &Observed{Key: second, Presence: Present, Unit: &Unit{Effective: *instance(second, worker), Members: on}}}
+		made := &Status{Key: second, Phase: PhaseRunning,
+			Observed: &Observed{Key: second, Presence: Present, Unit: &Unit{Effective: *instance(second, worker), Members: on}}}
 		eff, mem := effective([]string{"n0", "n1"}, instance(first, worker), instance(second, alone)), Remember(meant(PhaseRequested), made)
 		p := new(Placer)
 		require.Equal(t, "n0", p.Place(eff, mem).Members(first)[0].Node)
@@ -430,9 +437,11 @@ func TestPlacerSeparatesKinds(t *testing.T) {
 	runtime := key
 	runtime.Kind = schema.KindSharedRuntime
 	eff := &schema.Effective{
-		Nodes: map[string]*schema.Node{"n0": {Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: "n0"}}, Spec: schema.NodeSpec{Roles: []string{"worker"}}}},
+		Nodes: map[string]*schema.Node{"n0": {Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: "n0"}},
+			Spec: schema.NodeSpec{Roles: []string{"worker"}}}},
 		Tenants: map[string]*schema.EffectiveTenant{"a": {Projects: map[string]*schema.EffectiveProject{"one": {Units: map[string]*schema.EffectiveUnit{
-			"x": {Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{{Name: "worker", NodeRole: "worker", Count: 1}}}}}}}},
+			"x": {Key: key, DesiredState: schema.DesiredRunning,
+				Roles: []schema.EffectiveRole{{Name: "worker", NodeRole: "worker", Count: 1}}}}}}}},
 	}
 	p := new(Placer)
 	require.Len(t, p.Place(eff, Memory{}).Members(key), 1)
@@ -443,7 +452,8 @@ func TestPlacerSeparatesKinds(t *testing.T) {
 // In a converged estate only changed projects are placed again, and projects on
 // changed nodes.
 func TestPlacerPlacesOnlyChangedProjects(t *testing.T) {
-	h := &history{Rand: rand.New(rand.NewPCG(1, 1)), instances: map[schema.Key]*schema.EffectiveUnit{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
+	h := &history{Rand: rand.New(rand.NewPCG(1, 1)), instances: map[schema.Key]*schema.EffectiveUnit{}, denied: map[schema.Key]bool{},
+		nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
 	for i := range 400 {
 		name := fmt.Sprintf("n%03d", i)
 		h.node(name)
@@ -456,7 +466,8 @@ func TestPlacerPlacesOnlyChangedProjects(t *testing.T) {
 		key := schema.InstanceKey(fmt.Sprintf("t%d", i%30), fmt.Sprintf("p%d", i/30%3), fmt.Sprintf("i%03d", i))
 		h.instance(key)
 		*h.instances[key] = schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{
-			{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1}, {Name: "worker", NodeRole: "worker", Count: 1}}}
+			{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1},
+			{Name: "worker", NodeRole: "worker", Count: 1}}}
 	}
 	clear(h.denied)
 	p := new(Placer)
@@ -464,7 +475,8 @@ func TestPlacerPlacesOnlyChangedProjects(t *testing.T) {
 	require.True(t, placed.Whole())
 	var made []*Status
 	for key, members := range placed.All() {
-		made = append(made, &Status{Key: key, Phase: PhaseRunning, Observed: &Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Effective: *h.instances[key], Members: members}}})
+		made = append(made, &Status{Key: key, Phase: PhaseRunning,
+			Observed: &Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Effective: *h.instances[key], Members: members}}})
 	}
 	h.mem = Remember(made...)
 	p.Place(h.effective(), h.mem)

@@ -30,7 +30,8 @@ func drawNode(t *rapid.T, name string) schema.NodeSpec {
 		Reserved: rapid.SampledFrom([]string{"", "", "", "a", "b.two"}).Draw(t, "reserved"),
 	}
 	if rapid.Bool().Draw(t, "has gpus") {
-		s.Capacity.GPUs = []schema.GPU{{Type: rapid.SampledFrom(gpuTypes).Draw(t, "type"), Count: rapid.IntRange(1, 4).Draw(t, "gpus"), Devices: "/dev/gpu[0-3]"}}
+		s.Capacity.GPUs = []schema.GPU{{Type: rapid.SampledFrom(gpuTypes).Draw(t, "type"), Count: rapid.IntRange(1, 4).Draw(t, "gpus"),
+			Devices: "/dev/gpu[0-3]"}}
 	}
 	return s
 }
@@ -43,19 +44,22 @@ func drawInstance(t *rapid.T, id string) instance {
 	}
 	w := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: rapid.IntRange(0, 3).Draw(t, "count")}
 	if rapid.Bool().Draw(t, "wants gpus") {
-		w.GPUs = &schema.GPURequest{Type: rapid.SampledFrom(append(gpuTypes, "")).Draw(t, "of"), Count: rapid.IntRange(1, 2).Draw(t, "at least")}
+		w.GPUs = &schema.GPURequest{Type: rapid.SampledFrom(append(gpuTypes, "")).Draw(t, "of"),
+			Count: rapid.IntRange(1, 2).Draw(t, "at least")}
 	}
 	if rapid.IntRange(0, 3).Draw(t, "any sku") == 0 {
 		w.SKUs = []string{rapid.SampledFrom(skus).Draw(t, "wants sku")}
 	}
 	w.CPUs = rapid.IntRange(0, 2).Draw(t, "wants cpus")
-	w.MaxUnavailable = rapid.SampledFrom([]schema.MaxUnavailable{{}, {}, {Number: 2}, {Percent: 50}, {Percent: 100}}).Draw(t, "max unavailable")
+	w.MaxUnavailable = rapid.SampledFrom([]schema.MaxUnavailable{{}, {}, {Number: 2}, {Percent: 50}, {Percent: 100}}).Draw(t,
+		"max unavailable")
 	i.Roles = []schema.EffectiveRole{
 		{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1}, w,
 	}
 	if rapid.Bool().Draw(t, "two kinds") {
 		x := w
-		x.Name, x.Count, x.GPUs, x.SKUs = "xl", rapid.IntRange(1, 2).Draw(t, "xls"), nil, []string{rapid.SampledFrom(skus).Draw(t, "xl sku")}
+		x.Name, x.Count, x.GPUs, x.SKUs = "xl", rapid.IntRange(1, 2).Draw(t, "xls"), nil,
+			[]string{rapid.SampledFrom(skus).Draw(t, "xl sku")}
 		i.Roles = append(i.Roles, x)
 	}
 	if rapid.IntRange(0, 6).Draw(t, "state") == 0 {

@@ -15,12 +15,13 @@ const CodePartialMove = "deletion.partial-move"
 // Proposal is the effect of one change to an estate: the Plans of every unit it
 // touches, and what blocks it. A comment, a check and `berth plan` show it.
 type Proposal struct {
-	Format      string              `json:"format"` // plan.Format
-	Base        string              `json:"base"`   // commit that the change is compared with
-	Head        string              `json:"head"`
-	Digest      string              `json:"digest"`              // over the digests of Plans
-	Assumed     bool                `json:"assumed,omitempty"`   // without a status branch: Base is assumed to run as declared
-	Note        string              `json:"note,omitempty"`      // in a local checkout: reason why Berth's plan may differ, and the next step; a sentence
+	Format  string `json:"format"` // plan.Format
+	Base    string `json:"base"`   // commit that the change is compared with
+	Head    string `json:"head"`
+	Digest  string `json:"digest"`            // over the digests of Plans
+	Assumed bool   `json:"assumed,omitempty"` // without a status branch: Base is assumed to run as declared
+	// in a local checkout: reason why Berth's plan may differ, and the next step; a sentence
+	Note        string              `json:"note,omitempty"`
 	Conflicts   []string            `json:"conflicts,omitempty"` // files head and base both changed
 	Diagnostics []schema.Diagnostic `json:"diagnostics"`
 	Documents   []DocumentChange    `json:"documents"`           // the changed documents, sorted by file

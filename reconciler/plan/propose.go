@@ -40,7 +40,8 @@ type ProposeInput struct {
 func Propose(in ProposeInput) Proposal {
 	p := Proposal{
 		Format: Format, Base: in.Base, Head: in.Head, Conflicts: in.Conflicts,
-		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Authority: in.Authority, Impacted: in.Impacted, Plans: []Plan{},
+		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Authority: in.Authority, Impacted: in.Impacted,
+		Plans: []Plan{},
 	}
 	if in.Placer == nil {
 		in.Placer = new(Placer)
@@ -108,8 +109,10 @@ func (p *Proposal) units(in ProposeInput) {
 		after := head.placed.Unit(head.eff, key)
 		u := Make(Input{
 			Key: key, After: after, Members: head.placed.Members(key), Unplaced: head.placed.Unplaced(key),
-			Denied: head.eff.Denied(key), Observed: observed, Operations: Pending(Operations(head.eff.Operations(key), in.Memory.Get(key).operations(), time.Time{})), Made: in.Memory.made(key),
-			Rules: in.rules(key, after, observed),
+			Denied: head.eff.Denied(key), Observed: observed,
+			Operations: Pending(Operations(head.eff.Operations(key), in.Memory.Get(key).operations(), time.Time{})),
+			Made:       in.Memory.made(key),
+			Rules:      in.rules(key, after, observed),
 		})
 		p.Decisions = append(p.Decisions, head.eff.About(key)...)
 		if !u.Empty() {

@@ -62,9 +62,11 @@ func TestProposeShowsOnlyChangedUnits(t *testing.T) {
 	w.mem.Get(keyOf("a.one/y")).Observed.Members[1].State = plan.Stopped // pending work that is not part of the change
 
 	require.Empty(t, units(propose(base, base, w.mem)))
-	require.Empty(t, units(propose(base, lab(6, map[string]int{"a.one/x": 1, "a.one/y": 1, "b.two/z": 2}), w.mem)), "equal, if not the same")
+	require.Empty(t, units(propose(base, lab(6, map[string]int{"a.one/x": 1, "a.one/y": 1, "b.two/z": 2}), w.mem)),
+		"equal, if not the same")
 	require.Equal(t, []string{"a.one/x"}, units(propose(base, lab(6, map[string]int{"a.one/x": 2, "a.one/y": 1, "b.two/z": 2}), w.mem)))
-	require.Equal(t, []string{"a.one/x", "a.one/y"}, units(propose(base, lab(6, map[string]int{"a.one/x": 2, "a.one/y": 2, "b.two/z": 2}), w.mem)))
+	require.Equal(t, []string{"a.one/x", "a.one/y"},
+		units(propose(base, lab(6, map[string]int{"a.one/x": 2, "a.one/y": 2, "b.two/z": 2}), w.mem)))
 	require.Equal(t, []string{"b.two/z"}, units(propose(base, lab(3, map[string]int{"a.one/x": 1, "a.one/y": 1, "b.two/z": 2}), w.mem)),
 		"a node that goes touches who is on it")
 

@@ -64,7 +64,8 @@ func (u *unit) gpuAdvice(role schema.EffectiveRole) string {
 	if !slices.ContainsFunc(u.sorted, func(n *schema.Node) bool { return slices.Equal(misfits(u.inst, role, n), []string{withGPUs}) }) {
 		return ""
 	}
-	return "; policy bounds the GPUs of an instance (max_gpus_per_instance), so nodes with some are for who asks for them: ask for gpus, or declare a node without"
+	return "; policy bounds the GPUs of an instance (max_gpus_per_instance), so nodes with some are for who asks for them: ask for gpus, " +
+		"or declare a node without"
 }
 
 // keptGPUs names the members of u that keep GPUs which they no longer request. No
@@ -92,7 +93,8 @@ func (u *unit) keptGPUs(role schema.EffectiveRole, name string) string {
 	if sum <= b.MaxGPUs || len(keep) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; policy allows %d GPUs together (max_gpus_per_instance), with those that %s still has and no longer asks for", b.MaxGPUs, list(keep))
+	return fmt.Sprintf("; policy allows %d GPUs together (max_gpus_per_instance), with those that %s still has and no longer asks for",
+		b.MaxGPUs, list(keep))
 }
 
 // freesUp reports whether a node would fit once leaving members are gone.

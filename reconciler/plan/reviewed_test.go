@@ -18,12 +18,14 @@ func reviewable(there, wanted int, node, motd string, state plan.MemberState) (p
 	key := schema.InstanceKey("physics", "lhc", "train")
 	unit := func(workers int, config string) *plan.Unit {
 		u := &plan.Unit{Effective: schema.EffectiveUnit{
-			Key: key, AppSelection: schema.AppSelection{App: "slurm", Version: "24.05", RuntimeBackend: "bare_metal"}, DesiredState: schema.DesiredRunning, Config: []byte(config),
+			Key: key, AppSelection: schema.AppSelection{App: "slurm", Version: "24.05", RuntimeBackend: "bare_metal"},
+			DesiredState: schema.DesiredRunning, Config: []byte(config),
 			Roles: []schema.EffectiveRole{{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: workers}},
 		}}
 		u.Members = append(u.Members, plan.Member{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "lab-1"})
 		for i := range workers {
-			u.Members = append(u.Members, plan.Member{Name: fmt.Sprintf("worker-%d", i), Role: "worker", Node: fmt.Sprintf("%s-%d", node, i)})
+			u.Members = append(u.Members, plan.Member{Name: fmt.Sprintf("worker-%d", i), Role: "worker",
+				Node: fmt.Sprintf("%s-%d", node, i)})
 		}
 		return u
 	}
@@ -91,10 +93,14 @@ func TestSinceDoesNotRepeatNewPlan(t *testing.T) {
 	three, _ := reviewable(2, 4, "gpu", "old", plan.MemberState{})
 	key := two.Key.String()
 	none := plan.ReviewedUnit{Key: two.Key, Digest: "blocked", Steps: []string{"blocked: place.no_node"}}
-	require.Equal(t, []plan.DiffLine{{Sign: "@", Text: key}, {Sign: "+", Text: "plan of " + key}}, plan.Since(shown("a"), shown("b", plan.Reviewed(two, o))))
-	require.Equal(t, []plan.DiffLine{{Sign: "@", Text: key}, {Sign: "+", Text: "plan of " + key}}, plan.Since(shown("a", none), shown("b", plan.Reviewed(two, o))))
-	require.Equal(t, []plan.DiffLine{{Sign: "@", Text: key}, {Sign: "-", Text: "plan of " + key}}, plan.Since(shown("a", plan.Reviewed(two, o)), shown("b")))
-	require.Contains(t, plan.Since(shown("a", plan.Reviewed(two, o)), shown("b", plan.Reviewed(three, o))), plan.DiffLine{Sign: "+", Text: "join worker-3 on gpu-3"})
+	require.Equal(t, []plan.DiffLine{{Sign: "@", Text: key}, {Sign: "+", Text: "plan of " + key}},
+		plan.Since(shown("a"), shown("b", plan.Reviewed(two, o))))
+	require.Equal(t, []plan.DiffLine{{Sign: "@", Text: key}, {Sign: "+", Text: "plan of " + key}},
+		plan.Since(shown("a", none), shown("b", plan.Reviewed(two, o))))
+	require.Equal(t, []plan.DiffLine{{Sign: "@", Text: key}, {Sign: "-", Text: "plan of " + key}},
+		plan.Since(shown("a", plan.Reviewed(two, o)), shown("b")))
+	require.Contains(t, plan.Since(shown("a", plan.Reviewed(two, o)), shown("b", plan.Reviewed(three, o))),
+		plan.DiffLine{Sign: "+", Text: "join worker-3 on gpu-3"})
 }
 
 // A hand-written review of any size costs no more to compare than one from Berth.
@@ -118,7 +124,8 @@ func TestDifferentPlansHaveDifferentText(t *testing.T) {
 			state := plan.MemberState{Name: rapid.SampledFrom([]string{"", "worker-0", "worker-1"}).Draw(t, name+" of"),
 				State: rapid.SampledFrom([]plan.State{plan.Stopped, plan.Partial, plan.Unreachable}).Draw(t, name+" state")}
 			return reviewable(rapid.IntRange(-1, 90).Draw(t, name+" there"), rapid.IntRange(0, 90).Draw(t, name+" wanted"),
-				rapid.SampledFrom([]string{"gpu", "cpu"}).Draw(t, name+" node"), rapid.SampledFrom([]string{"old", "new", strings.Repeat("long", 200)}).Draw(t, name+" motd"), state)
+				rapid.SampledFrom([]string{"gpu", "cpu"}).Draw(t, name+" node"),
+				rapid.SampledFrom([]string{"old", "new", strings.Repeat("long", 200)}).Draw(t, name+" motd"), state)
 		}
 		a, seenA := draw("a")
 		b, seenB := draw("b")

@@ -13,12 +13,15 @@ import (
 // moved first, and no member is added.
 func TestStopNeedsNoAllowedNode(t *testing.T) {
 	key := schema.InstanceKey("physics", "lhc", "train")
-	inst := schema.EffectiveUnit{Key: key, AppSelection: schema.AppSelection{App: "batch", Version: "v1", RuntimeBackend: "bare_metal"}, DesiredState: schema.DesiredRunning,
-		Roles: []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}, {Name: "worker", NodeRole: "worker", Count: 1}}}
+	inst := schema.EffectiveUnit{Key: key, AppSelection: schema.AppSelection{App: "batch", Version: "v1", RuntimeBackend: "bare_metal"},
+		DesiredState: schema.DesiredRunning,
+		Roles: []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1},
+			{Name: "worker", NodeRole: "worker", Count: 1}}}
 	nodes := map[string]*schema.Node{}
 	for name, role := range map[string]string{"lab": "controller", "gpu-1": "worker"} {
 		nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}},
-			Spec: schema.NodeSpec{Address: "10.0.0.1", Region: "lab", SKU: "old", Roles: []string{role}, Capacity: schema.Capacity{CPUs: 4, MemoryMiB: 4000}}}
+			Spec: schema.NodeSpec{Address: "10.0.0.1", Region: "lab", SKU: "old", Roles: []string{role},
+				Capacity: schema.Capacity{CPUs: 4, MemoryMiB: 4000}}}
 	}
 	eff := func(i schema.EffectiveUnit) *schema.Effective {
 		return effectiveOf(nodes, &i)

@@ -166,7 +166,8 @@ func effectsOf(actions []Action, groups []JobGroup) effects {
 		}
 		for _, t := range a.Impact.Terms {
 			sized := t.Before.Sizes != nil
-			if !sized || !slices.ContainsFunc(e.terms, func(o JobTerms) bool { return o.Before.Sizes != nil }) { // those of a plan are equal
+			// those of a plan are equal
+			if !sized || !slices.ContainsFunc(e.terms, func(o JobTerms) bool { return o.Before.Sizes != nil }) {
 				e.terms = append(e.terms, t)
 			}
 		}

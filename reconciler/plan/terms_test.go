@@ -84,15 +84,23 @@ func TestTermsOfNodes(t *testing.T) {
 		"too many CPUs":         {plan.JobGroup{JobRequest: plan.JobRequest{CPUs: 65}}, false},
 		"CPUs of a node":        {plan.JobGroup{JobRequest: plan.JobRequest{CPUs: 17, Each: plan.NodeResources{CPUs: 17}}}, false},
 		"memory of a node":      {plan.JobGroup{JobRequest: plan.JobRequest{Each: plan.NodeResources{MemoryMiB: 64001}}}, false},
-		"GPUs of any type":      {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 3, Each: plan.NodeResources{GPUs: map[string]int{"": 3}}}}, true},
-		"GPUs of a node":        {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 4, Each: plan.NodeResources{GPUs: map[string]int{"": 4}}}}, false},
-		"a type of GPU":         {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 1, Each: plan.NodeResources{GPUs: map[string]int{"a100": 1}}}}, false},
-		"another type":          {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 2, Each: plan.NodeResources{GPUs: map[string]int{"v100": 2}}}}, true},
-		"a feature":             {plan.JobGroup{JobRequest: plan.JobRequest{Each: plan.NodeResources{Features: []string{"gpu", "a100"}}}}, false},
-		"another feature":       {plan.JobGroup{JobRequest: plan.JobRequest{Each: plan.NodeResources{Features: []string{"t4", "v100"}}}}, true},
-		"nodes":                 {plan.JobGroup{JobRequest: plan.JobRequest{NodeCount: 5}}, false},
-		"nodes of a feature":    {plan.JobGroup{JobRequest: plan.JobRequest{NodeCount: 3, Each: plan.NodeResources{Features: []string{"v100"}}}}, true},
-		"a part":                {plan.JobGroup{Parts: []plan.JobGroup{{Partitions: []string{"main"}, JobRequest: plan.JobRequest{Each: plan.NodeResources{Features: []string{"a100"}}}}}}, false},
+		"GPUs of any type": {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 3,
+			Each: plan.NodeResources{GPUs: map[string]int{"": 3}}}}, true},
+		"GPUs of a node": {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 4, Each: plan.NodeResources{GPUs: map[string]int{"": 4}}}},
+			false},
+		"a type of GPU": {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 1,
+			Each: plan.NodeResources{GPUs: map[string]int{"a100": 1}}}}, false},
+		"another type": {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 2,
+			Each: plan.NodeResources{GPUs: map[string]int{"v100": 2}}}}, true},
+		"a feature": {plan.JobGroup{JobRequest: plan.JobRequest{Each: plan.NodeResources{Features: []string{"gpu", "a100"}}}},
+			false},
+		"another feature": {plan.JobGroup{JobRequest: plan.JobRequest{Each: plan.NodeResources{Features: []string{"t4", "v100"}}}},
+			true},
+		"nodes": {plan.JobGroup{JobRequest: plan.JobRequest{NodeCount: 5}}, false},
+		"nodes of a feature": {plan.JobGroup{JobRequest: plan.JobRequest{NodeCount: 3,
+			Each: plan.NodeResources{Features: []string{"v100"}}}}, true},
+		"a part": {plan.JobGroup{Parts: []plan.JobGroup{{Partitions: []string{"main"},
+			JobRequest: plan.JobRequest{Each: plan.NodeResources{Features: []string{"a100"}}}}}}, false},
 	} {
 		c.job.Count, c.job.Pending, c.job.Partitions = 1, true, []string{"main"}
 		jobs := &plan.Jobs{At: time.Unix(1, 0), Pending: 1, Groups: []plan.JobGroup{c.job}}
@@ -155,7 +163,8 @@ func TestPreemptibleJobsAreNamed(t *testing.T) {
 	for i := range jobs.Groups {
 		jobs.Groups[i].QoS = "a"
 	}
-	i := plan.ImpactOn([]plan.Action{{Impact: plan.Impact{Preempts: []plan.JobPreemption{{QoS: []string{"a"}, Mode: "requeue", For: []string{"b"}}}}}}, jobs)
+	i := plan.ImpactOn([]plan.Action{{Impact: plan.Impact{Preempts: []plan.JobPreemption{{QoS: []string{"a"}, Mode: "requeue",
+		For: []string{"b"}}}}}}, jobs)
 	require.Equal(t, []string{"1"}, i.Preemptible.IDs)
 	require.Equal(t, 1, i.Kept.Count, "a queued job is not preempted")
 	require.Equal(t, 1, i.Running())

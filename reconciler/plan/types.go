@@ -210,9 +210,10 @@ type Change struct {
 
 // Plan is the whole intended change of one unit.
 type Plan struct {
-	Format   string            `json:"format"`
-	Key      schema.Key        `json:"key"`
-	Digest   string            `json:"digest"`   // sha256 hex over actions, After and the structural facts of Before; never a commit, a time or a job count
+	Format string     `json:"format"`
+	Key    schema.Key `json:"key"`
+	// sha256 hex over actions, After and the structural facts of Before; never a commit, a time or a job count
+	Digest   string            `json:"digest"`
 	Observed string            `json:"observed"` // digest of the structural observation it was made from
 	Before   *Unit             `json:"before,omitempty"`
 	After    *Unit             `json:"after,omitempty"` // nil: delete the unit

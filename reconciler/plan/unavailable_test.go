@@ -57,16 +57,19 @@ func maxUnavailableHolds(t *testing.T) {
 // drawReshape draws an instance on nodes of two kinds. Another draw asks for other GPUs, for
 // the other kind, or for more or fewer members.
 func drawReshape(t *rapid.T) estate {
-	e := estate{Nodes: map[string]schema.NodeSpec{"lab": {Address: "10.0.1.1", SSHPort: 22, Region: "eu-1", SKU: "small", Roles: []string{"controller"}, Capacity: schema.Capacity{CPUs: 4, MemoryMiB: 4000}}}}
+	e := estate{Nodes: map[string]schema.NodeSpec{"lab": {Address: "10.0.1.1", SSHPort: 22, Region: "eu-1", SKU: "small",
+		Roles: []string{"controller"}, Capacity: schema.Capacity{CPUs: 4, MemoryMiB: 4000}}}}
 	for n := range 8 {
-		e.Nodes[fmt.Sprintf("n%d", n)] = schema.NodeSpec{Address: fmt.Sprintf("10.0.0.%d", n), SSHPort: 22, Region: "eu-1", SKU: skus[n%2], Roles: []string{"worker"},
+		e.Nodes[fmt.Sprintf("n%d", n)] = schema.NodeSpec{Address: fmt.Sprintf("10.0.0.%d", n), SSHPort: 22, Region: "eu-1", SKU: skus[n%2],
+			Roles:    []string{"worker"},
 			Capacity: schema.Capacity{CPUs: 4, MemoryMiB: 4000, GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/gpu[0-3]"}}}}
 	}
 	i := instance{ID: "a.one/x"}
 	i.App, i.RuntimeBackend = "batch", "test"
 	w := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: rapid.IntRange(2, 4).Draw(t, "count"),
-		GPUs:           &schema.GPURequest{Type: "a100", Count: rapid.IntRange(1, 2).Draw(t, "gpus")},
-		MaxUnavailable: rapid.SampledFrom([]schema.MaxUnavailable{{}, {Number: 2}, {Percent: 50}, {Percent: 100}}).Draw(t, "max unavailable")}
+		GPUs: &schema.GPURequest{Type: "a100", Count: rapid.IntRange(1, 2).Draw(t, "gpus")},
+		MaxUnavailable: rapid.SampledFrom([]schema.MaxUnavailable{{}, {Number: 2}, {Percent: 50}, {Percent: 100}}).Draw(t,
+			"max unavailable")}
 	if rapid.IntRange(0, 2).Draw(t, "any sku") > 0 {
 		w.SKUs = []string{rapid.SampledFrom(skus).Draw(t, "sku")}
 	}
@@ -128,7 +131,9 @@ func TestMaxUnavailableOfAReshape(t *testing.T) {
 				o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: state})
 			}
 		}
-		o.Jobs = &plan.Jobs{Running: 3, Groups: []plan.JobGroup{{Count: 1, Nodes: []string{"n0"}}, {Count: 1, Nodes: []string{"n1"}}, {Count: 1, Nodes: []string{"n2"}}}}
+		o.Jobs = &plan.Jobs{Running: 3,
+			Groups: []plan.JobGroup{{Count: 1, Nodes: []string{"n0"}}, {Count: 1, Nodes: []string{"n1"}},
+				{Count: 1, Nodes: []string{"n2"}}}}
 		return o
 	}
 	make := func(after plan.Unit, max schema.MaxUnavailable, o plan.Observed) plan.Plan {
@@ -148,7 +153,8 @@ func TestMaxUnavailableOfAReshape(t *testing.T) {
 	p := make(unitOf(3, 1), schema.MaxUnavailable{}, observe(before, nil))
 	require.Equal(t, []string{"worker-0"}, left(p))
 	require.Equal(t, []plan.Blocked{{Code: plan.CodeUnavailable, Wait: true,
-		Message: "worker-1 and worker-2 keep their nodes and resources until worker-0 runs again (max_unavailable of role worker is 1)"}}, p.Blocked)
+		Message: "worker-1 and worker-2 keep their nodes and resources until worker-0 runs again (max_unavailable of role worker is 1)"}},
+		p.Blocked)
 	require.Equal(t, 3, p.Jobs.Waited.Count, "the jobs of all of them are counted")
 	was, _ := p.After.Member("worker-1")
 	require.Equal(t, before.Members[2], was)
@@ -179,13 +185,15 @@ func (nodeRules) Impact(v plan.Verb, member string, before, _ *plan.Unit) plan.I
 
 // unitOf returns a unit of workers with so many GPUs each.
 func unitOf(workers, gpus int) plan.Unit {
-	u := plan.Unit{Effective: schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lhc", "train"), DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{
-		{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: workers},
-	}}}
+	u := plan.Unit{Effective: schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lhc", "train"), DesiredState: schema.DesiredRunning,
+		Roles: []schema.EffectiveRole{
+			{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: workers},
+		}}}
 	u.Members = []plan.Member{{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "lab"}}
 	for i := range workers {
 		name := string(rune('0' + i))
-		u.Members = append(u.Members, plan.Member{Name: "worker-" + name, Role: "worker", Node: "n" + name, CPUs: 4, GPUs: []schema.GPU{{Type: "a100", Count: gpus}}})
+		u.Members = append(u.Members, plan.Member{Name: "worker-" + name, Role: "worker", Node: "n" + name, CPUs: 4,
+			GPUs: []schema.GPU{{Type: "a100", Count: gpus}}})
 	}
 	return u
 }
@@ -196,7 +204,8 @@ func TestDeclaredShapeIsAReshape(t *testing.T) {
 	after.Members[1].Shape = schema.Shape{Sockets: 1, CoresPerSocket: 2, ThreadsPerCore: 2}
 	p := plan.Make(plan.Input{Key: before.Effective.Key, After: &after.Effective, Members: after.Members, Observed: plan.Observed{
 		Key: before.Effective.Key, Presence: plan.Present, Complete: true, Unit: &before,
-		Members: []plan.MemberState{{Name: "controller-0", Node: "lab", State: plan.Running}, {Name: "worker-0", Node: "n0", State: plan.Running}},
+		Members: []plan.MemberState{{Name: "controller-0", Node: "lab", State: plan.Running},
+			{Name: "worker-0", Node: "n0", State: plan.Running}},
 	}})
 	var verbs []plan.Verb
 	for _, a := range p.Actions {

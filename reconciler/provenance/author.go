@@ -81,7 +81,9 @@ func (a *Authors) Steps(ctx context.Context, from, to string, ackAwaited bool) (
 }
 
 // oneByOne are the steps of commits that come after a readable one.
-func (a *Authors) oneByOne(ctx context.Context, commits []reconciler.Commit, joins map[string]string, readable string, ackAwaited bool) (out []decide.Step, err error) {
+func (a *Authors) oneByOne(
+	ctx context.Context, commits []reconciler.Commit, joins map[string]string, readable string, ackAwaited bool,
+) (out []decide.Step, err error) {
 	h := NewHistory(a.o.Repo, a.o.Forge, a.o.Branch, commits)
 	for i, c := range commits {
 		parent, joined := joins[c.ID]
@@ -179,7 +181,8 @@ func (a *Authors) attribute(ctx context.Context, h *History, i int, s *decide.St
 	}
 	s.By.BreakGlass, s.Acks = Requests(ev)
 	s.Payload, s.Signature = ev.Payload, ev.Signature
-	outside := len(s.Touched) > 0 && len(s.Acks) == 0 && !slices.ContainsFunc(s.Touched, func(c reconciler.PathChange) bool { return InEstate(c.Path) })
+	outside := len(s.Touched) > 0 && len(s.Acks) == 0 &&
+		!slices.ContainsFunc(s.Touched, func(c reconciler.PathChange) bool { return InEstate(c.Path) })
 	if !a.o.CheckAuthority || a.o.Forge == nil || ev.Tenant != "" || outside && !ackAwaited {
 		return true, nil // no permission is checked, or no forge knows the commit
 	}
@@ -246,7 +249,8 @@ func (a *Authors) addAcks(ctx context.Context, h *History, i int, s *decide.Step
 		return err
 	}
 	if err != nil {
-		a.o.Log.Warn("acknowledgement comments unreadable; deletion held until they can be read", "commit", reconciler.Short(s.Commit), "error", err)
+		a.o.Log.Warn("acknowledgement comments unreadable; deletion held until they can be read", "commit", reconciler.Short(s.Commit),
+			"error", err)
 	}
 	return nil
 }

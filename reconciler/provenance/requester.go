@@ -37,7 +37,9 @@ func Requesters(verdicts []decide.Verdict) map[schema.Key]string {
 // for another document. It searches the last commits of main for the one that added
 // the file; maker names the author of a commit. A requester that it cannot find is
 // logged and left out.
-func (a *Authors) FindRequesters(ctx context.Context, main string, files map[string]schema.Key, maker func(decide.Step, schema.Key) authority.Actor) map[schema.Key]string {
+func (a *Authors) FindRequesters(
+	ctx context.Context, main string, files map[string]schema.Key, maker func(decide.Step, schema.Key) authority.Actor,
+) map[schema.Key]string {
 	if len(files) == 0 || !a.o.CheckAuthority {
 		return nil
 	}
@@ -67,7 +69,8 @@ func (a *Authors) FindRequesters(ctx context.Context, main string, files map[str
 			delete(files, p.Path)
 			if !attributed {
 				if _, err := a.attribute(ctx, h, i, &step, false); err != nil {
-					a.o.Log.Warn("requester of an instance unknown", "instance", key.String(), "commit", reconciler.Short(c.ID), "error", err)
+					a.o.Log.Warn("requester of an instance unknown", "instance", key.String(), "commit", reconciler.Short(c.ID), "error",
+						err)
 					break
 				}
 				attributed = true
@@ -79,7 +82,8 @@ func (a *Authors) FindRequesters(ctx context.Context, main string, files map[str
 		}
 	}
 	for path, key := range files {
-		a.o.Log.Warn("requester of an instance unknown: no recent commit added its document", "instance", key.String(), "file", path, "commits", len(commits))
+		a.o.Log.Warn("requester of an instance unknown: no recent commit added its document", "instance", key.String(), "file", path,
+			"commits", len(commits))
 	}
 	return out
 }

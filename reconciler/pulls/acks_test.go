@@ -25,7 +25,8 @@ const digest = "0123456789abcdef"
 
 func (f *crowd) CommandsOf(context.Context, int) (out []reconciler.CommandComment, _ error) {
 	for i := range 200 {
-		out = append(out, reconciler.CommandComment{ID: int64(i), Pull: 1, Author: fmt.Sprint("p", i%150), Line: "/berth ack-delete " + f.digest})
+		out = append(out, reconciler.CommandComment{ID: int64(i), Pull: 1, Author: fmt.Sprint("p", i%150),
+			Line: "/berth ack-delete " + f.digest})
 	}
 	return append(out, reconciler.CommandComment{ID: 1000, Pull: 1, Author: "ada", Line: "/berth ack-delete " + digest}), nil
 }

@@ -45,15 +45,18 @@ func (c *commands) acknowledgeDeletion(ctx context.Context, r *request) (outcome
 	case tried && !isHeld:
 		return done("acknowledged"), nil
 	case tried:
-		return refused("the deletion stays held: the user who acknowledges it needs write access to the repository and deletions.acknowledge at that moment"), nil
+		return refused("the deletion stays held: the user who acknowledges it needs write access to the repository and " +
+			"deletions.acknowledge at that moment"), nil
 	case len(digests) == 0, pr.Merged && r.comment.When.Before(c.began) && !isHeld: // an earlier run may have released it
 		return nothingToDo("no deletion waits for an acknowledgement"), nil
 	case !isHeld:
-		return refused(fmt.Sprintf("the deletion that is held now has the digest %s; read it, then acknowledge that digest", digests[0])), nil
+		return refused(fmt.Sprintf("the deletion that is held now has the digest %s; read it, then acknowledge that digest", digests[0])),
+			nil
 	}
 	tenant := tenantOf(held, digest)
 	d := c.Decider.Permissions().May(r.state.Desired, r.comment.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
-	one := c.auditRecord("deletion.acknowledge", &plan.Status{LastApplied: plan.LastApplied{Revision: cmp.Or(pr.MergeCommit, r.state.Main)}}, r, audit.Allowed, d)
+	one := c.auditRecord("deletion.acknowledge",
+		&plan.Status{LastApplied: plan.LastApplied{Revision: cmp.Or(pr.MergeCommit, r.state.Main)}}, r, audit.Allowed, d)
 	one.OrgID, one.Reason = tenant, digest
 	if !d.Allowed {
 		one.Verdict, one.Reason = audit.Denied, d.Reason

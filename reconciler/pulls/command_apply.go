@@ -55,7 +55,8 @@ func (c *commands) apply(ctx context.Context, r *request) (outcome, error) {
 		return refused(no), err
 	}
 	if !known {
-		if out, err = c.applyDocuments(ctx, r, o); err != nil || out.wait || out.reaction == reconciler.Refused && out.answer.Kind == plan.AnswerRepeat {
+		if out, err = c.applyDocuments(ctx, r, o); err != nil || out.wait || out.reaction == reconciler.Refused &&
+			out.answer.Kind == plan.AnswerRepeat {
 			return out, err
 		}
 	}
@@ -85,11 +86,14 @@ func (c *commands) originOf(ctx context.Context, r *request) (o origin, no strin
 	at := slices.IndexFunc(o.history, is)
 	switch merged := r.pull.MergeCommit; {
 	case at < 0 && r.pull.Open:
-		return o, fmt.Sprintf("no commit of %s begins with %s, and nothing is held before the merge; name a commit of %s", c.Branch, reconciler.Short(named), c.Branch), nil
+		return o, fmt.Sprintf("no commit of %s begins with %s, and nothing is held before the merge; name a commit of %s", c.Branch,
+			reconciler.Short(named), c.Branch), nil
 	case at < 0 && merged != "":
-		return o, fmt.Sprintf("no commit of %s begins with %s; this pull request was merged as %s: use /berth apply %s", c.Branch, reconciler.Short(named), reconciler.Short(merged), reconciler.Short(merged)), nil
+		return o, fmt.Sprintf("no commit of %s begins with %s; this pull request was merged as %s: use /berth apply %s", c.Branch,
+			reconciler.Short(named), reconciler.Short(merged), reconciler.Short(merged)), nil
 	case at < 0:
-		return o, fmt.Sprintf("no commit of %s begins with %s; name the commit that brought the change to %s", c.Branch, reconciler.Short(named), c.Branch), nil
+		return o, fmt.Sprintf("no commit of %s begins with %s; name the commit that brought the change to %s", c.Branch,
+			reconciler.Short(named), c.Branch), nil
 	case slices.ContainsFunc(o.history[at+1:], is):
 		return o, fmt.Sprintf("several commits of %s begin with %s; give more digits", c.Branch, named), nil
 	}
@@ -116,8 +120,9 @@ func (c *commands) applyDocuments(ctx context.Context, r *request, o origin) (ou
 		return outcome{}, err
 	}
 	a := decide.Apply{
-		By: r.comment.Author, BreakGlass: r.Reason, Commit: o.commit.ID, Touched: touched, Author: o.pull.Author, PullRequest: o.pull.Number,
-		Payload: o.signed.Payload, Signature: o.signed.Signature,
+		By: r.comment.Author, BreakGlass: r.Reason, Commit: o.commit.ID, Touched: touched, Author: o.pull.Author,
+		PullRequest: o.pull.Number,
+		Payload:     o.signed.Payload, Signature: o.signed.Signature,
 	}
 	got, err := c.Decider.Apply(ctx, c.applyInput(r.state), a)
 	if errors.Is(err, decide.ErrFrozen) || errors.Is(err, reconciler.ErrUnreadable) {
@@ -147,7 +152,9 @@ func (c *commands) applyDocuments(ctx context.Context, r *request, o origin) (ou
 		return out, nil
 	}
 	c.Status.Record(c.auditRecord("change.apply", s, r, audit.Allowed,
-		authority.Decision{Allowed: true, Reason: fmt.Sprintf("%d documents of %s; plan %s", len(got.Taken), reconciler.Short(o.commit.ID), reconciler.Short(got.Digest))}))
+		authority.Decision{Allowed: true,
+			Reason: fmt.Sprintf("%d documents of %s; plan %s", len(got.Taken), reconciler.Short(o.commit.ID),
+				reconciler.Short(got.Digest))}))
 	if err := c.flush(ctx); err != nil {
 		return outcome{}, err
 	}

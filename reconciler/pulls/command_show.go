@@ -39,7 +39,8 @@ func (c *commands) explain(ctx context.Context, r *request) (outcome, error) {
 	}
 	if t := desired.Tenants[key.Tenant]; t != nil {
 		e, ok := policy.Explain(desired.Platform, t, key,
-			policy.Existing(func(k schema.Key) bool { return r.state.Desired.Instance(k) != nil }), policy.At(c.today()), policy.Outside(placed.Outside(key)))
+			policy.Existing(func(k schema.Key) bool { return r.state.Desired.Instance(k) != nil }), policy.At(c.today()),
+			policy.Outside(placed.Outside(key)))
 		if ok {
 			out.explanation = &e
 		}

@@ -97,7 +97,8 @@ func (c *commands) permissionFor(ctx context.Context, r *request, pr reconciler.
 	if err != nil || len(commits) == 0 || len(commits[0].Parents) == 0 {
 		return d, err
 	}
-	ds, err := c.Decider.Needed(ctx, c.Repo, commits[0].Parents[0], pr.MergeCommit, authority.Actor{Login: login, Proof: authority.ProofPullRequest})
+	ds, err := c.Decider.Needed(ctx, c.Repo, commits[0].Parents[0], pr.MergeCommit,
+		authority.Actor{Login: login, Proof: authority.ProofPullRequest})
 	if err != nil || len(ds) == 0 || slices.ContainsFunc(ds, func(o authority.Decision) bool { return !o.Allowed }) {
 		return d, err
 	}

@@ -27,7 +27,8 @@ func (e *env) today() string { return e.Now().UTC().Format(time.DateOnly) }
 // applyInput is the input of a decision about the state in force.
 func (e *env) applyInput(st *reconciler.State) decide.Input {
 	mem := e.Status.Units()
-	return decide.Input{Repo: e.Repo, Base: st.Main, InForce: st.InForce, Permitted: st.Permitted, Today: e.today(), Memory: &mem, Rules: e.Loop.Rules}
+	return decide.Input{Repo: e.Repo, Base: st.Main, InForce: st.InForce, Permitted: st.Permitted, Today: e.today(), Memory: &mem,
+		Rules: e.Loop.Rules}
 }
 
 // planAgain has a pull request planned, after it is read from the forge again.

@@ -62,7 +62,8 @@ func (p *Planner) PlanGroup(ctx context.Context, ref string) (again time.Duratio
 	case err != nil:
 		return 0, err
 	}
-	x := &publication{target: target{ref: ref}, head: head, checks: p.Render.Checks(proposal, plan.PullContext{Queue: true, Paused: b.paused})}
+	x := &publication{target: target{ref: ref}, head: head,
+		checks: p.Render.Checks(proposal, plan.PullContext{Queue: true, Paused: b.paused})}
 	if b.frozen != "" {
 		x.checks = x.checks[:1]
 		again = groupAgain

@@ -147,7 +147,9 @@ func (c turn) isGuest() bool { return c.may < reconciler.CanWrite }
 // each pull request the oldest of each user, then their next, and so on. It asks for
 // the permissions of a bounded number of users, and ignores commands of users without
 // write access beyond their limit. left are the other commands.
-func (h *CommandHandler) pick(ctx context.Context, all []reconciler.CommandComment) (picked []turn, left []reconciler.CommandComment, err error) {
+func (h *CommandHandler) pick(
+	ctx context.Context, all []reconciler.CommandComment,
+) (picked []turn, left []reconciler.CommandComment, err error) {
 	type author struct {
 		pull  int
 		login string

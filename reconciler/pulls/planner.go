@@ -299,7 +299,8 @@ func (p *Planner) withoutAcks(ctx context.Context, pull *openPull, b basis, in *
 	}
 	in.Head, in.Acks = pull.Head, pull.head.acks
 	if p.CheckAuthority {
-		in.By = &authority.Actor{Login: pull.Author, Approvers: pull.head.approvers, Proof: authority.ProofPullRequest, BreakGlass: pull.head.breakGlass}
+		in.By = &authority.Actor{Login: pull.Author, Approvers: pull.head.approvers, Proof: authority.ProofPullRequest,
+			BreakGlass: pull.head.breakGlass}
 	}
 	if b.tip != "" {
 		if out, mends, err = p.mending(ctx, b.tip, *in); mends || err != nil {
@@ -341,8 +342,10 @@ func (p *Planner) warnOfShadowed(ctx context.Context, out *plan.Proposal) error 
 	}
 	for _, file := range files {
 		tenant, _, _ := strings.Cut(strings.TrimPrefix(file, "tenants/"), "/")
-		out.Diagnostics = append(out.Diagnostics, schema.Diagnostic{Severity: schema.SeverityWarning, Code: estate.CodeShadowed, File: file, Line: 1, Column: 1,
-			Message: fmt.Sprintf("changes nothing: the documents of %s come from its own repository (spec.repository of tenants/%s/tenant.yaml); change it there", tenant, tenant)})
+		out.Diagnostics = append(out.Diagnostics,
+			schema.Diagnostic{Severity: schema.SeverityWarning, Code: estate.CodeShadowed, File: file, Line: 1, Column: 1,
+				Message: fmt.Sprintf("changes nothing: the documents of %s come from its own repository (spec.repository of "+
+					"tenants/%s/tenant.yaml); change it there", tenant, tenant)})
 	}
 	schema.SortDiagnostics(out.Diagnostics)
 	return nil
@@ -382,9 +385,10 @@ func (p *Planner) mending(ctx context.Context, tip string, in decide.Input) (out
 
 // unplanned is the proposal of a head that is not planned, and why.
 func unplanned(b basis, head string, why error) plan.Proposal {
-	return plan.Propose(plan.ProposeInput{Base: b.in.Base, Head: head, Documents: []plan.DocumentChange{}, Diagnostics: []schema.Diagnostic{{
-		Severity: schema.SeverityError, Code: codeRefused, File: ".", Line: 1, Column: 1, Message: why.Error(),
-	}}})
+	return plan.Propose(plan.ProposeInput{Base: b.in.Base, Head: head, Documents: []plan.DocumentChange{},
+		Diagnostics: []schema.Diagnostic{{
+			Severity: schema.SeverityError, Code: codeRefused, File: ".", Line: 1, Column: 1, Message: why.Error(),
+		}}})
 }
 
 // lines are the lines of a pull request that a forge shows, if it was planned
@@ -424,7 +428,8 @@ func (p *Planner) publish(pull *openPull, proposal plan.Proposal, mends bool, c 
 	if mem == nil {
 		mem = &plan.Memory{}
 	}
-	x.shown = plan.Shown{Head: proposal.Head, Base: proposal.Base, Digest: proposal.Digest, Passed: !proposal.Blocked(), At: p.Now().UTC().Truncate(time.Minute)}
+	x.shown = plan.Shown{Head: proposal.Head, Base: proposal.Base, Digest: proposal.Digest, Passed: !proposal.Blocked(),
+		At: p.Now().UTC().Truncate(time.Minute)}
 	x.shown.Keep(plan.ReviewedUnits(proposal, *mem))
 	shown, next := p.reviews.shownOf(pull.Number)
 	p.jobs.addTo(x.shown.Units, proposal.Plans, next, shown)
@@ -447,7 +452,8 @@ func (p *Planner) publish(pull *openPull, proposal plan.Proposal, mends bool, c 
 func (p *Planner) frozenChecks(out plan.Proposal, c plan.PullContext, why string) []plan.Check {
 	out.Plans, out.Held, out.Released, out.Decisions, out.Authority, out.Impacted = []plan.Plan{}, nil, nil, nil, nil, nil
 	out.Diagnostics = append(slices.Clone(out.Diagnostics), schema.Diagnostic{
-		Severity: schema.SeverityError, Code: decide.CodeFrozen, File: ".", Line: 1, Column: 1, Message: why + "; it is planned again once that is over",
+		Severity: schema.SeverityError, Code: decide.CodeFrozen, File: ".", Line: 1, Column: 1,
+		Message: why + "; it is planned again once that is over",
 	})
 	checks := p.Render.Checks(out, c)
 	for i := range checks {

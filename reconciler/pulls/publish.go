@@ -126,7 +126,8 @@ func (p *Publisher) publish(ctx context.Context, x *publication) error {
 	}
 	// A pull request that was merged as soon as the checks succeeded still has this head.
 	if pr.Head != x.head || !pr.Open && !pr.Merged || pr.BaseBranch != p.Branch {
-		return fmt.Errorf("planned at %s, but the forge has it at %s for %s (open: %t): %w", reconciler.Short(x.head), reconciler.Short(pr.Head), pr.BaseBranch, pr.Open, reconciler.ErrHeadMoved)
+		return fmt.Errorf("planned at %s, but the forge has it at %s for %s (open: %t): %w", reconciler.Short(x.head),
+			reconciler.Short(pr.Head), pr.BaseBranch, pr.Open, reconciler.ErrHeadMoved)
 	}
 	return p.Forge.Comment(ctx, x.pull, reconciler.Comment{Plan: x.plan})
 }

@@ -73,7 +73,8 @@ type publishQueue struct {
 }
 
 func newPublishQueue() *publishQueue {
-	return &publishQueue{waiting: map[target]*publication{}, published: map[target]string{}, requested: map[int]bool{}, turns: map[string]int{}}
+	return &publishQueue{waiting: map[target]*publication{}, published: map[target]string{}, requested: map[int]bool{},
+		turns: map[string]int{}}
 }
 
 // add makes x the waiting result of its target. It returns false if nothing waits and x

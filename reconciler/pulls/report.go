@@ -55,7 +55,8 @@ func (r *Reporter) Follow(ctx context.Context, commit string) error {
 			return err
 		}
 	}
-	if !sure || !roll.Settled() || st != nil && slices.ContainsFunc(prs, func(pr reconciler.PullRequest) bool { return waitsForTree(r.reviews.review(pr.Number), st) }) {
+	if !sure || !roll.Settled() || st != nil &&
+		slices.ContainsFunc(prs, func(pr reconciler.PullRequest) bool { return waitsForTree(r.reviews.review(pr.Number), st) }) {
 		return nil
 	}
 	r.rollouts.End(commit)
@@ -113,7 +114,8 @@ func (r *Reporter) notePosted(posted plan.Rollout) {
 			continue
 		}
 		r.amend(u.Key, func(s *plan.Status) bool {
-			if s.Revision != posted.Commit || s.Review == nil || s.Review.Stale == nil || s.Review.Stale.Now != u.Stale.Now || postedPlan(s) != nil {
+			if s.Revision != posted.Commit || s.Review == nil || s.Review.Stale == nil || s.Review.Stale.Now != u.Stale.Now ||
+				postedPlan(s) != nil {
 				return false // the unit has another plan by now, which is posted next
 			}
 			review := *s.Review

@@ -52,11 +52,14 @@ func newTable(c *commands) *commandTable {
 	t := &commandTable{env: c.env}
 	t.verbs = []verb{
 		{command.Verb{Name: "plan", Help: "plans again and shows the result"}, writersOrAuthor, "", c.plan},
-		{command.Verb{Name: "apply", Args: commit, BreakGlass: true, Help: "brings the held changes of COMMIT of main into force: unauthorized ones, stale plans and blocked deletions"},
+		{command.Verb{Name: "apply", Args: commit, BreakGlass: true,
+			Help: "brings the held changes of COMMIT of main into force: unauthorized ones, stale plans and blocked deletions"},
 			writers, "permission for the change", c.apply},
 		{ackDelete(), writers, "deletions.acknowledge", c.acknowledgeDeletion},
-		{command.Verb{Name: "retry", Help: "after a merge: retries the instances that failed"}, writers, "permission for the change", c.retry},
-		{command.Verb{Name: "explain", Args: explain, Help: "shows each value and the line that made it; INSTANCE is TENANT.PROJECT/NAME"}, readers, "", c.explain},
+		{command.Verb{Name: "retry", Help: "after a merge: retries the instances that failed"}, writers, "permission for the change",
+			c.retry},
+		{command.Verb{Name: "explain", Args: explain, Help: "shows each value and the line that made it; INSTANCE is TENANT.PROJECT/NAME"},
+			readers, "", c.explain},
 		{command.Verb{Name: command.Help, Help: "shows this table"}, readers, "", t.help},
 	}
 	return t
@@ -72,7 +75,9 @@ func (t *commandTable) parse(line string) (command.Command, error) {
 }
 
 // carryOut carries out a command.
-func (t *commandTable) carryOut(ctx context.Context, pr reconciler.PullRequest, c reconciler.CommandComment, may reconciler.Permission) (out outcome, err error) {
+func (t *commandTable) carryOut(
+	ctx context.Context, pr reconciler.PullRequest, c reconciler.CommandComment, may reconciler.Permission,
+) (out outcome, err error) {
 	cmd, wrong := t.parse(c.Line)
 	switch {
 	case may == reconciler.NoPermission:

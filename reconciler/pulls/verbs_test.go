@@ -23,7 +23,8 @@ func handler() *CommandHandler {
 
 func (h *CommandHandler) give(t *testing.T, line string, may reconciler.Permission) outcome {
 	t.Helper()
-	out, err := h.carryOut(t.Context(), reconciler.PullRequest{Number: 1, Author: "ana"}, reconciler.CommandComment{ID: 1, Pull: 1, Author: "bob", Line: line}, may)
+	out, err := h.carryOut(t.Context(), reconciler.PullRequest{Number: 1, Author: "ana"},
+		reconciler.CommandComment{ID: 1, Pull: 1, Author: "bob", Line: line}, may)
 	require.NoError(t, err)
 	return out
 }
@@ -35,13 +36,15 @@ func TestNewCommandIsARowOfTheTable(t *testing.T) {
 	h := handler()
 	require.Equal(t, reconciler.Confused, h.give(t, "/berth label prod", reconciler.CanWrite).reaction)
 	h.verbs = append(h.verbs, verb{
-		command.Verb{Name: "label", Args: []command.Argument{{Name: "FIELD", Parse: command.Field}}, Help: "labels the pull request"}, writers, "",
+		command.Verb{Name: "label", Args: []command.Argument{{Name: "FIELD", Parse: command.Field}}, Help: "labels the pull request"},
+		writers, "",
 		func(_ context.Context, r *request) (outcome, error) { return done("labelled " + r.Args[0]), nil },
 	})
 	require.Equal(t, "labelled prod", h.give(t, "/berth label prod", reconciler.CanWrite).answer.Did)
 	require.Equal(t, "only users with write access may give this command", h.give(t, "/berth label prod", reconciler.CanRead).answer.Why)
 	require.Equal(t, "usage: /berth label FIELD", h.give(t, "/berth label", reconciler.CanWrite).answer.Why)
-	require.Contains(t, h.give(t, "/berth", reconciler.CanRead).answer.Commands, plan.CommandHelp{Usage: "/berth label FIELD", Who: "users with write access", Help: "labels the pull request"})
+	require.Contains(t, h.give(t, "/berth", reconciler.CanRead).answer.Commands,
+		plan.CommandHelp{Usage: "/berth label FIELD", Who: "users with write access", Help: "labels the pull request"})
 }
 
 func TestUnknownCommandIsAnError(t *testing.T) {

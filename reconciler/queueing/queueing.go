@@ -140,12 +140,14 @@ func (s *Service) scope(c Caller) (scope, error) {
 	}
 	at := s.o.Queues[status.RuntimeBackend]
 	if at == nil {
-		return scope{}, fmt.Errorf("%w: %s has no queue: %s runs no jobs", queue.ErrDenied, c.Instance, cmp.Or(status.RuntimeBackend, "its backend"))
+		return scope{}, fmt.Errorf("%w: %s has no queue: %s runs no jobs", queue.ErrDenied, c.Instance,
+			cmp.Or(status.RuntimeBackend, "its backend"))
 	}
 	stamp.Commit, stamp.CorrelationID, stamp.Verb = status.Revision, c.CorrelationID, c.Verb
 	m := view.Desired.QueueMapOf(status.App, c.Instance.Tenant, c.Instance.Project)
 	to := runtimes.QueueScope{
-		Unit: status.Observed.Unit, ProjectID: c.Instance.ProjectID(), Map: m, HasRunbook: m != nil && view.Desired.Publishes(m.Spec.Runbook), Stamp: stamp,
+		Unit: status.Observed.Unit, ProjectID: c.Instance.ProjectID(), Map: m, HasRunbook: m != nil &&
+			view.Desired.Publishes(m.Spec.Runbook), Stamp: stamp,
 	}
 	key := unitKey{status.Key, status.Revision, status.Attempt}
 	return scope{to, key, c.Instance.Tenant, cmp.Or(c.Login, c.Instance.ProjectID()), at, view}, nil
@@ -185,16 +187,19 @@ func (s *Service) submit(ctx context.Context, c Caller, key string, r queue.Requ
 		return queue.Job{}, err
 	}
 	if !slices.Contains(at.Unit.Effective.Users, user) {
-		return queue.Job{}, fmt.Errorf("%w: the Unix user %s is not on the hosts of %s yet: wait until the last change of roles.yaml is applied", queue.ErrUnavailable, user.Name, c.Instance)
+		return queue.Job{}, fmt.Errorf("%w: the Unix user %s is not on the hosts of %s yet: wait until the last change of roles.yaml is "+
+			"applied", queue.ErrUnavailable, user.Name, c.Instance)
 	}
 	defer s.changed(at)
-	return at.queue.Submit(ctx, at.QueueScope, queue.Submission{ProjectID: at.ProjectID, User: user, IdempotencyKey: key, CorrelationID: c.CorrelationID, Request: r})
+	return at.queue.Submit(ctx, at.QueueScope,
+		queue.Submission{ProjectID: at.ProjectID, User: user, IdempotencyKey: key, CorrelationID: c.CorrelationID, Request: r})
 }
 
 // userOf returns the Unix user of the caller in the role bindings of the project, else of its tenant.
 func userOf(d *schema.Desired, c Caller) (schema.UnixUser, error) {
 	if c.Login == "" {
-		return schema.UnixUser{}, fmt.Errorf("%w: a service account has no Unix user, and a job runs as one: a person submits it", queue.ErrDenied)
+		return schema.UnixUser{}, fmt.Errorf("%w: a service account has no Unix user, and a job runs as one: a person submits it",
+			queue.ErrDenied)
 	}
 	var bindings []*schema.RoleBinding
 	if t := d.Tenants[c.Instance.Tenant]; t != nil {
@@ -213,7 +218,8 @@ func userOf(d *schema.Desired, c Caller) (schema.UnixUser, error) {
 			}
 		}
 	}
-	return schema.UnixUser{}, fmt.Errorf("%w: %s has no unix_user in roles.yaml of %s or its tenant: add one", queue.ErrDenied, c.Login, c.Instance.ProjectID())
+	return schema.UnixUser{}, fmt.Errorf("%w: %s has no unix_user in roles.yaml of %s or its tenant: add one", queue.ErrDenied, c.Login,
+		c.Instance.ProjectID())
 }
 
 // ask is a question of a runtimes.QueueReader for the whole unit.

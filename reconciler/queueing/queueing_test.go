@@ -46,13 +46,15 @@ var (
 )
 
 func unitOf(u schema.EffectiveUnit, backend string) *plan.Status {
-	return &plan.Status{Key: u.Key, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: backend}, LastApplied: plan.LastApplied{Revision: "c1"},
-		Observed: &plan.Observed{Presence: plan.Present, Unit: &plan.Unit{Effective: u}}}
+	return &plan.Status{Key: u.Key, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: backend},
+		LastApplied: plan.LastApplied{Revision: "c1"},
+		Observed:    &plan.Observed{Presence: plan.Present, Unit: &plan.Unit{Effective: u}}}
 }
 
 // estate has a project with one instance whose owner ada has a Unix user.
 func estate() plan.View {
-	roles := &schema.RoleBinding{Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{{Login: "Ada", Role: "project_owner", UnixUser: &ada}, {Login: "vera", Role: "project_viewer"}}}}
+	roles := &schema.RoleBinding{Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{{Login: "Ada", Role: "project_owner",
+		UnixUser: &ada}, {Login: "vera", Role: "project_viewer"}}}}
 	return plan.View{
 		Desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{
 			"physics": {Projects: map[string]*schema.ProjectEstate{"lattice": {Roles: roles}}},
@@ -85,7 +87,8 @@ func TestSubmitFindsUnitAndUser(t *testing.T) {
 		"no Unix user":    {queueing.Caller{Instance: train, Login: "vera"}, queue.ErrDenied},
 		"unknown":         {queueing.Caller{Instance: train, Login: "eve"}, queue.ErrDenied},
 		"service account": {queueing.Caller{Instance: train}, queue.ErrDenied},
-		"not deployed":    {queueing.Caller{Instance: schema.InstanceKey("physics", "lattice", "other"), Login: "ada"}, queue.ErrUnavailable},
+		"not deployed": {queueing.Caller{Instance: schema.InstanceKey("physics", "lattice", "other"), Login: "ada"},
+			queue.ErrUnavailable},
 	} {
 		_, err := s.Submit(t.Context(), call.who, "k", queue.Request{})
 		require.ErrorIs(t, err, call.want, name)
@@ -124,7 +127,8 @@ func (a *asked) Job(_ context.Context, at runtimes.QueueScope, ref queue.Ref) (q
 // the job of another one.
 func TestSharedRuntimeIsAskedForTheProject(t *testing.T) {
 	v, leads, q := estate(), true, &asked{}
-	pool := schema.EffectiveUnit{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}, Users: []schema.UnixUser{ada}}
+	pool := schema.EffectiveUnit{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"},
+		Users: []schema.UnixUser{ada}}
 	view := schema.EffectiveUnit{Key: train, SharedRuntime: "pool"}
 	view.ControlPlaneScope = "tenant"
 	v.Units = plan.Remember(unitOf(view, "slurm"), unitOf(pool, "slurm"))

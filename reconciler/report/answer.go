@@ -18,7 +18,8 @@ func Answer(a plan.Answer, e *policy.Explanation) (line, details string) {
 	switch a.Kind {
 	case plan.AnswerExplain:
 		if e == nil {
-			return fmt.Sprintf("✗ %s: no valid document declares %s; check the name, or fix the errors in its document", said, prose(short(a.Instance.String(), 200))), ""
+			return fmt.Sprintf("✗ %s: no valid document declares %s; check the name, or fix the errors in its document", said,
+				prose(short(a.Instance.String(), 200))), ""
 		}
 		line = fmt.Sprintf("✓ %s: %s is %s, explained below for %s", said, unitCode(e.Key), prose(compliance(e)), to)
 		d.section(htmlCode(short(a.Said, 120)), func() { d.explain(&a, e) })
@@ -94,14 +95,16 @@ func (d *page) explain(a *plan.Answer, e *policy.Explanation) {
 		}
 		d.line(is)
 		for _, s := range v.Steps {
-			line := fmt.Sprintf("  - %s sets %s (%s)", word(string(s.Scope)), code(short(policy.Text(s.Says), maxValue)), code(place(s.Source.File, s.Source.Line, 0)))
+			line := fmt.Sprintf("  - %s sets %s (%s)", word(string(s.Scope)), code(short(policy.Text(s.Says), maxValue)),
+				code(place(s.Source.File, s.Source.Line, 0)))
 			if after := policy.Text(s.Value); after != policy.Text(s.Says) {
 				line += ", result " + code(short(after, maxValue))
 			}
 			d.line(line)
 		}
 		for _, x := range v.Decisions {
-			d.line(fmt.Sprintf("  - **%s**: %s (%s)", word(string(x.Verdict)), prose(short(x.Message, maxValue)), code(place(x.Source.File, x.Source.Line, 0))))
+			d.line(fmt.Sprintf("  - **%s**: %s (%s)", word(string(x.Verdict)), prose(short(x.Message, maxValue)),
+				code(place(x.Source.File, x.Source.Line, 0))))
 		}
 	}
 	d.line("")

@@ -87,13 +87,15 @@ func (d *page) overview() {
 func (d *page) circumstances() {
 	d.note()
 	if d.c.Paused != "" {
-		d.box("NOTE", fmt.Sprintf("**Berth is paused:** %s. A merge takes effect when the pause ends.", prose(strings.TrimSuffix(short(d.c.Paused, maxProse), "."))))
+		d.box("NOTE", fmt.Sprintf("**Berth is paused:** %s. A merge takes effect when the pause ends.",
+			prose(strings.TrimSuffix(short(d.c.Paused, maxProse), "."))))
 	}
 	if len(d.p.Released) > 0 {
 		d.box("NOTE", released(d.p, code, prose))
 	}
 	if d.c.Queue {
-		d.line("Planned on the commit of the merge queue. Permissions and acknowledgements are checked on its pull requests, and again after the merge.", "")
+		d.line("Planned on the commit of the merge queue. Permissions and acknowledgements are checked on its pull requests, and again "+
+			"after the merge.", "")
 	}
 	if d.c.Fork {
 		d.line("From a fork: Berth reads its files as data. It runs none of them, and no secret is in reach.", "")
@@ -144,7 +146,8 @@ func (d *page) deletions() {
 				}
 			}
 		}
-		lines = append(lines, fmt.Sprintf("**%s are deleted with all their state:** %s.", count(len(gone), noun(keys)), list(names, maxDeletedNames)))
+		lines = append(lines, fmt.Sprintf("**%s are deleted with all their state:** %s.", count(len(gone), noun(keys)),
+			list(names, maxDeletedNames)))
 		if len(gone) > maxDeletedNames {
 			lines = append(lines, "", "All of them are named by "+code(planCommand(d.p))+".")
 		}

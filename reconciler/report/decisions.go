@@ -59,7 +59,8 @@ func (d *page) policy() {
 				code(short(dash(x.Before), maxValue)), prose(short(x.Message, maxValue)), d.source(x.Source.File, x.Source.Line)), "")
 		default:
 			narrowed.add(unitCode(x.Key), fmt.Sprintf("%s is %s, not %s: %s (%s, %s)", code(x.Field), code(short(dash(x.After), maxValue)),
-				code(short(dash(x.Before), maxValue)), prose(short(x.Message, maxValue)), code(x.Rule), d.source(x.Source.File, x.Source.Line)), "")
+				code(short(dash(x.Before), maxValue)), prose(short(x.Message, maxValue)), code(x.Rule),
+				d.source(x.Source.File, x.Source.Line)), "")
 		}
 	}
 	d.list("Terms that the two sides state differently", terms)
@@ -80,7 +81,8 @@ func (d *page) policy() {
 		}
 		var rules []string
 		for _, x := range n.Because {
-			rules = append(rules, fmt.Sprintf("%s (%s, %s)", prose(short(x.Message, maxValue)), code(x.Rule), d.source(x.Source.File, x.Source.Line)))
+			rules = append(rules, fmt.Sprintf("%s (%s, %s)", prose(short(x.Message, maxValue)), code(x.Rule),
+				d.source(x.Source.File, x.Source.Line)))
 		}
 		d.row(unitCode(n.Key), what, strings.Join(rules, "<br>"))
 	}
@@ -92,11 +94,13 @@ func (d *page) breakGlass() {
 	var lines []string
 	for _, x := range d.p.Authority {
 		if isBreakGlass(x) {
-			lines = append(lines, fmt.Sprintf("- %s as %s: %s: %s", code(x.By), code(x.Role), prose(short(x.Why, maxValue)), prose(short(x.Reason, maxValue))))
+			lines = append(lines, fmt.Sprintf("- %s as %s: %s: %s", code(x.By), code(x.Role), prose(short(x.Why, maxValue)),
+				prose(short(x.Reason, maxValue))))
 		}
 	}
 	if len(lines) > 0 {
-		d.box("WARNING", append([]string{"**Break-glass access:** a platform administrator acts in a tenant. The use is audited.", ""}, lines...)...)
+		d.box("WARNING", append([]string{"**Break-glass access:** a platform administrator acts in a tenant. The use is audited.", ""},
+			lines...)...)
 	}
 }
 
@@ -170,7 +174,8 @@ func (d *page) permissions() {
 // grouped returns decisions that differ in the permission only together, in order.
 func grouped(all []authority.Decision) (rows [][]authority.Decision) {
 	same := func(a, b authority.Decision) bool {
-		return a.Why == b.Why && a.Scope == b.Scope && a.Allowed == b.Allowed && a.By == b.By && a.Role == b.Role && a.Source == b.Source && (a.Allowed || a.Reason == b.Reason)
+		return a.Why == b.Why && a.Scope == b.Scope && a.Allowed == b.Allowed && a.By == b.By && a.Role == b.Role && a.Source == b.Source &&
+			(a.Allowed || a.Reason == b.Reason)
 	}
 	for _, x := range all {
 		i := slices.IndexFunc(rows, func(row []authority.Decision) bool { return same(row[0], x) })

@@ -24,7 +24,8 @@ func sides(ds []schema.Diagnostic) (written, permitted []schema.Diagnostic) {
 // isDecided reports whether a finding of that code depends on other documents, on people
 // or on the state in force. Such a finding belongs to the check berth/plan.
 func isDecided(code string) bool {
-	return slices.Contains([]string{"policy", "authority", "deletion", "estate", "feature", "capacity", "kind"}, family(strings.TrimPrefix(code, "base.")))
+	return slices.Contains([]string{"policy", "authority", "deletion", "estate", "feature", "capacity", "kind"},
+		family(strings.TrimPrefix(code, "base.")))
 }
 
 // family returns the first part of a code.

@@ -50,7 +50,8 @@ func differences(diff []plan.DiffLine) []string {
 			if l.Sign == "+" {
 				was, is = is, was
 			}
-			out = append(out, prose(short(strings.TrimSpace(is.Text), maxValue))+", not "+prose(short(strings.TrimPrefix(was.Text, begin(was)), maxValue)))
+			out = append(out, prose(short(strings.TrimSpace(is.Text), maxValue))+", not "+
+				prose(short(strings.TrimPrefix(was.Text, begin(was)), maxValue)))
 		case l.Sign == "-":
 			out = append(out, "no longer: "+text)
 		default:

@@ -79,7 +79,8 @@ func (d *page) blocking(permitted []schema.Diagnostic) {
 		}
 	}
 	for _, f := range permitted {
-		explained := family(f.Code) == "authority" && slices.ContainsFunc(d.p.Authority, func(x authority.Decision) bool { return !x.Allowed && x.File == f.File })
+		explained := family(f.Code) == "authority" &&
+			slices.ContainsFunc(d.p.Authority, func(x authority.Decision) bool { return !x.Allowed && x.File == f.File })
 		if f.Severity == schema.SeverityError && !explained {
 			next := nextStep(f)
 			if acknowledgement(f) != "" || f.Code == plan.CodePartialMove {
@@ -169,7 +170,8 @@ func nextStep(f schema.Diagnostic) string {
 		return "set `deletion_protection: false` in one pull request, and delete it in the next"
 	}
 	if digest := acknowledgement(f); digest != "" {
-		return fmt.Sprintf("to confirm exactly these: a user with `deletions.acknowledge` comments %s, or commits with the trailer %s", code("/berth ack-delete "+digest), code("Berth-Ack-Delete: "+digest))
+		return fmt.Sprintf("to confirm exactly these: a user with `deletions.acknowledge` comments %s, or commits with the trailer %s",
+			code("/berth ack-delete "+digest), code("Berth-Ack-Delete: "+digest))
 	}
 	return ""
 }

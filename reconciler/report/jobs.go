@@ -281,8 +281,10 @@ func fates(j *plan.JobImpact) []fateOf {
 		{&j.Cancelled, "queued", "is cancelled", "are cancelled", "cancelled", "cancelled"},
 		{&j.Preemptible, "running", "may be preempted", "may be preempted", "", "may be preempted"},
 		{&j.CannotStart, "queued", "can no longer start", "can no longer start", "cannot start", "cannot start until changed or cancelled"},
-		{&j.Delayed, "queued", "waits until running jobs of its project end", "wait until running jobs of their project end", "", "wait until running jobs of their project end"},
-		{&j.Moved, "queued", "moves to other partitions", "move to other partitions", "moved to other partitions", "moved to other partitions"},
+		{&j.Delayed, "queued", "waits until running jobs of its project end", "wait until running jobs of their project end", "",
+			"wait until running jobs of their project end"},
+		{&j.Moved, "queued", "moves to other partitions", "move to other partitions", "moved to other partitions",
+			"moved to other partitions"},
 		{&j.MayStart, "queued", "may start", "may start", "", "may start"},
 		{&j.Continue, "running", "continues", "continue", "", ""},
 		{&j.Kept, "queued", "is kept", "are kept", "kept", ""},
@@ -381,7 +383,8 @@ func jobsText(j *plan.JobImpact, ofRunning, ofQueued bool) string {
 	if j.Running()+j.Queued() == 0 {
 		return "none"
 	}
-	parts := slices.DeleteFunc([]string{jobsPart(j, "running", j.Running(), ofRunning), jobsPart(j, "queued", j.Queued(), ofQueued)}, func(s string) bool { return s == "" })
+	parts := slices.DeleteFunc([]string{jobsPart(j, "running", j.Running(), ofRunning), jobsPart(j, "queued", j.Queued(), ofQueued)},
+		func(s string) bool { return s == "" })
 	if len(j.Unread) > 0 {
 		parts = append(parts, fmt.Sprintf("%s %s cannot be read fully and %s as running on each node", plural(len(j.Unread), "job", "jobs"),
 			prose(strings.Join(j.Unread, ", ")), plural(len(j.Unread), "counts", "count")))

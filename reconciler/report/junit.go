@@ -58,7 +58,8 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 	written, allowed := sides(p.Diagnostics)
 	v := junitSuite{Name: plan.CheckValidate}
 	for _, f := range mergeConflicts(&p) {
-		v.add(junitCase{Name: "conflict in " + clean(f), File: clean(f), Failure: failure("conflict", clean(f)+": changed in the branch and in the base")})
+		v.add(junitCase{Name: "conflict in " + clean(f), File: clean(f),
+			Failure: failure("conflict", clean(f)+": changed in the branch and in the base")})
 	}
 	v.findings(written)
 	if len(v.Cases) == 0 {
@@ -77,7 +78,8 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 		u.add(c)
 	}
 	for _, h := range unexplained(&p) {
-		u.add(junitCase{Name: "held " + clean(h.File), File: clean(h.File), Failure: failure(string(h.Reason), clean(h.File)+": "+h.Message)})
+		u.add(junitCase{Name: "held " + clean(h.File), File: clean(h.File),
+			Failure: failure(string(h.Reason), clean(h.File)+": "+h.Message)})
 	}
 	if len(u.Cases) == 0 {
 		u.add(junitCase{Name: clean(planTitle(&p, &plan.PullContext{}))})

@@ -96,7 +96,8 @@ func TestJUnitOfFindings(t *testing.T) {
 	require.Zero(t, checkJUnit(t, raw))
 	require.Contains(t, string(raw), `name="12 documents"`)
 
-	at := schema.Diagnostic{Severity: schema.SeverityError, Code: "schema.enum", Message: "a < b & \"c\" \x1b[2J ]]>", File: "tenants/a/tenant.yaml", Line: 3, Column: 5}
+	at := schema.Diagnostic{Severity: schema.SeverityError, Code: "schema.enum", Message: "a < b & \"c\" \x1b[2J ]]>",
+		File: "tenants/a/tenant.yaml", Line: 3, Column: 5}
 	mild := at
 	mild.Severity = schema.SeverityWarning
 	raw, err = report.JUnit([]schema.Diagnostic{at, at, mild}, 12)

@@ -237,7 +237,8 @@ var ours = regexp.MustCompile(`</?(details|summary|sub|code)>|<br>`)
 var htmlCode = regexp.MustCompile(`<code>[^<>&]*</code>`)
 
 // block matches the beginning of a Markdown block.
-var block = regexp.MustCompile("^(?:[-+*](?:[ \\t]|$)|[0-9]+[.)](?:[ \\t]|$)|#{1,6}(?:[ \\t]|$)|>|=+[ \\t]*$|-+[ \\t]*$|(?:[-_*][ \\t]*){3,}$|~{3}|`{3,}[^`]*$|[ \\t])")
+var block = regexp.MustCompile("^(?:[-+*](?:[ \\t]|$)|[0-9]+[.)](?:[ \\t]|$)|#{1,6}(?:[ \\t]|$)|>|=+[ \\t]*$|-+[ \\t]*$|(?:[-_*][ " +
+	"\\t]*){3,}$|~{3}|`{3,}[^`]*$|[ \\t])")
 
 // ourBlocks matches the blocks of this package.
 var ourBlocks = regexp.MustCompile("^(?:### (?:Berth plan|Berth roll-out|Plan of `.*`|Plan of –|–)$|> (?:- )?|>$|(?:  )?- )")
@@ -386,7 +387,8 @@ func TestFirstLineNamesRemovedNode(t *testing.T) {
 	u := &p.Plans[1]
 	u.Actions = []plan.Action{
 		{ID: "l", Verb: plan.Leave, Key: u.Key, Member: "worker-0", Node: "gpu-1", Reason: "no longer declared"},
-		{ID: "j", Verb: plan.Join, Key: u.Key, Member: "worker-1", Node: "gpu-2", Reason: "new member", Impact: plan.Impact{Restarts: []string{"slurmctld"}}},
+		{ID: "j", Verb: plan.Join, Key: u.Key, Member: "worker-1", Node: "gpu-2", Reason: "new member",
+			Impact: plan.Impact{Restarts: []string{"slurmctld"}}},
 	}
 	require.Contains(t, report.Text(p), "Ready to merge. Removes node gpu-1 from physics.lhc/train-1 and changes physics.lhc/train-0.\n")
 	u.Actions = u.Actions[1:]

@@ -24,7 +24,8 @@ func Rollout(r plan.Rollout) string {
 		d.progress()
 	}
 	d.differences()
-	foot := fmt.Sprintf("<sub>Merged as %s · correlation id %s, in logs, events and host ledgers</sub>", code(shortID(r.Commit)), code(r.CorrelationID))
+	foot := fmt.Sprintf("<sub>Merged as %s · correlation id %s, in logs, events and host ledgers</sub>", code(shortID(r.Commit)),
+		code(r.CorrelationID))
 	return d.cut(maxPart, foot, "berth trace "+short(r.CorrelationID, maxValue))
 }
 
@@ -134,7 +135,8 @@ func (d *rolloutPage) blocking() {
 	for _, u := range d.r.Units {
 		switch failure := prose(u.Failure); {
 		case u.Stale != nil:
-			all.add(unitCode(u.Key), staleText(u.Stale), "to apply the new plan, a user with the permission comments "+code("/berth apply "+shortID(d.r.Commit)))
+			all.add(unitCode(u.Key), staleText(u.Stale),
+				"to apply the new plan, a user with the permission comments "+code("/berth apply "+shortID(d.r.Commit)))
 		case stageOf(u) == failed:
 			at := ""
 			if u.At != "" {
@@ -156,7 +158,8 @@ func (d *rolloutPage) blocking() {
 // heldStep returns the command that brings a held document into force, if there is one.
 func (d *rolloutPage) heldStep(h schema.Held) string {
 	apply := code("/berth apply " + shortID(d.r.Commit))
-	wholeTenant := slices.ContainsFunc(d.r.Held, func(h schema.Held) bool { return h.Key.Kind == schema.KindTenant }) // needs an acknowledgement
+	// needs an acknowledgement
+	wholeTenant := slices.ContainsFunc(d.r.Held, func(h schema.Held) bool { return h.Key.Kind == schema.KindTenant })
 	switch {
 	case h.Reason == schema.HeldUnauthorised:
 		return "An approval after the merge has no effect: a user with the permission comments " + apply
@@ -208,7 +211,8 @@ func (d *rolloutPage) progress() {
 	}
 	units, open := d.r.Units, len(d.r.Units)
 	if len(units) > maxRows {
-		open = slices.IndexFunc(append(units[:len(units):len(units)], plan.UnitProgress{Settled: true}), func(u plan.UnitProgress) bool { return stageOf(u) >= done })
+		open = slices.IndexFunc(append(units[:len(units):len(units)], plan.UnitProgress{Settled: true}),
+			func(u plan.UnitProgress) bool { return stageOf(u) >= done })
 	}
 	if open > 0 {
 		show(units[:open])

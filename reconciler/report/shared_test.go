@@ -63,7 +63,8 @@ func TestSharedRuntimeComments(t *testing.T) {
 					got.Files = append(got.Files, f)
 				}
 			}
-			for _, f := range []struct{ name, data string }{{"plan.txt", report.Text(p)}, {"comment.md", report.Plan(p, c)}, {"checks.md", shown(report.Checks(p, c))}} {
+			for _, f := range []struct{ name, data string }{{"plan.txt", report.Text(p)}, {"comment.md", report.Plan(p, c)},
+				{"checks.md", shown(report.Checks(p, c))}} {
 				got.Files = append(got.Files, txtar.File{Name: f.name, Data: []byte(f.data)})
 			}
 			if *update {

@@ -27,7 +27,8 @@ func attached(to, notTo *plan.Unit) []schema.EffectiveAttachment {
 	if to == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(to.Effective.Attachments), func(a schema.EffectiveAttachment) bool { return attachmentOf(notTo, a.ProjectID) != nil })
+	return slices.DeleteFunc(slices.Clone(to.Effective.Attachments),
+		func(a schema.EffectiveAttachment) bool { return attachmentOf(notTo, a.ProjectID) != nil })
 }
 
 // detachedBy returns the attachments that a plan ends while the unit stays.
@@ -70,7 +71,8 @@ func sharing(u *plan.Plan, text func(string) string) (parts []string) {
 	for _, a := range u.Actions {
 		if m, ok := u.After.Member(a.Member); ok && a.Verb == plan.Join && m.Loan != nil {
 			if _, stays := u.Before.Member(a.Member); !stays {
-				parts = append(parts, fmt.Sprintf("takes node %s, which %s lends %s", text(m.Node), text(short(m.Loan.ProjectID, maxName)), loanEnd(m, text)))
+				parts = append(parts, fmt.Sprintf("takes node %s, which %s lends %s", text(m.Node), text(short(m.Loan.ProjectID, maxName)),
+					loanEnd(m, text)))
 			}
 		}
 		if returns(u, a) {
@@ -84,7 +86,8 @@ func sharing(u *plan.Plan, text func(string) string) (parts []string) {
 	for _, m := range u.After.Members {
 		was, ok := u.Before.Member(m.Name)
 		if ok && was.Loan != nil && m.Loan != nil && !reflect.DeepEqual(was.Loan, m.Loan) {
-			parts = append(parts, fmt.Sprintf("%s lends node %s %s", text(short(m.Loan.ProjectID, maxName)), text(m.Node), loanEnd(m, text)))
+			parts = append(parts, fmt.Sprintf("%s lends node %s %s", text(short(m.Loan.ProjectID, maxName)), text(m.Node),
+				loanEnd(m, text)))
 		}
 	}
 	return parts

@@ -131,7 +131,8 @@ func documentsText(b *strings.Builder, p *plan.Proposal) {
 				fmt.Fprintf(b, "    and %s\n", count(len(c.Fields)-k+c.MoreFields, "more field"))
 				break
 			}
-			fmt.Fprintf(b, "    %s: %s → %s\n", clean(f.Field), dash(clean(short(f.Before, maxValue))), dash(clean(short(f.After, maxValue))))
+			fmt.Fprintf(b, "    %s: %s → %s\n", clean(f.Field), dash(clean(short(f.Before, maxValue))),
+				dash(clean(short(f.After, maxValue))))
 		}
 	}
 }
@@ -183,7 +184,8 @@ func unitText(b *strings.Builder, in *plan.Proposal, p *plan.Plan) {
 			if isShownOtherwise(p, ch) {
 				continue
 			}
-			fmt.Fprintf(b, "%s%s: %s → %s\n", indent, clean(ch.Field), dash(clean(short(ch.Before, maxValue))), dash(clean(short(ch.After, maxValue))))
+			fmt.Fprintf(b, "%s%s: %s → %s\n", indent, clean(ch.Field), dash(clean(short(ch.Before, maxValue))),
+				dash(clean(short(ch.After, maxValue))))
 		}
 		if reason := placed(p, a); reason != "" {
 			fmt.Fprintf(b, "%snode: %s\n", indent, clean(reason))

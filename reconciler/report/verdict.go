@@ -137,7 +137,8 @@ func blockOf(u *plan.Plan) *plan.Blocked {
 // unexplained returns the held documents without an error that explains them.
 func unexplained(p *plan.Proposal) []schema.Held {
 	return slices.DeleteFunc(slices.Clone(p.Held), func(h schema.Held) bool {
-		return slices.ContainsFunc(p.Diagnostics, func(d schema.Diagnostic) bool { return d.File == h.File && d.Severity == schema.SeverityError })
+		return slices.ContainsFunc(p.Diagnostics,
+			func(d schema.Diagnostic) bool { return d.File == h.File && d.Severity == schema.SeverityError })
 	})
 }
 
@@ -255,7 +256,8 @@ func allowed(p *plan.Proposal, text func(string) string) string {
 				all = append(all, text(d.File)+" no longer requires approval.")
 			case f.Field == "spec.hard_deny.apps":
 				after := strings.Split(strings.Trim(f.After, "[]"), ", ")
-				apps := slices.DeleteFunc(strings.Split(strings.Trim(f.Before, "[]"), ", "), func(a string) bool { return a == "" || slices.Contains(after, a) })
+				apps := slices.DeleteFunc(strings.Split(strings.Trim(f.Before, "[]"), ", "),
+					func(a string) bool { return a == "" || slices.Contains(after, a) })
 				if len(apps) > 0 {
 					all = append(all, text(d.File)+" no longer denies "+text(short(strings.Join(apps, ", "), maxValue))+".")
 				}
@@ -295,7 +297,8 @@ func released(p *plan.Proposal, text, words func(string) string) string {
 			blocked = append(blocked, unitAs(u.Key, text)+" is blocked: "+words(short(strings.TrimSuffix(b.Message, "."), maxProse))+".")
 		}
 	}
-	s := fmt.Sprintf("%s %s held and %s into force with the next merge, whatever that changes.", list(names, maxNamed), plural(len(names), "was", "were"), plural(len(names), "comes", "come"))
+	s := fmt.Sprintf("%s %s held and %s into force with the next merge, whatever that changes.", list(names, maxNamed),
+		plural(len(names), "was", "were"), plural(len(names), "comes", "come"))
 	if n := len(blocked); n > maxNamed {
 		blocked = append(blocked[:maxNamed-1:maxNamed-1], fmt.Sprintf("%d more are blocked.", n-maxNamed+1))
 	}

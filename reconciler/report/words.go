@@ -132,7 +132,8 @@ func (c change) sign() string {
 // verb returns the verb of a change, as in "would drain" or in "drains".
 func (c change) verb(would bool) string {
 	verb := [...]string{
-		deletes: "delete", blocks: "blocked", stops: "stop", detaches: "detach", drains: "drain", removes: "remove", attaches: "attach", adds: "add",
+		deletes: "delete", blocks: "blocked", stops: "stop", detaches: "detach", drains: "drain", removes: "remove", attaches: "attach",
+		adds:   "add",
 		closes: "close", restarts: "restart", creates: "create", starts: "start", changes: "change",
 	}[c]
 	switch {
@@ -194,7 +195,8 @@ func (c change) object(u *plan.Plan, would bool, text func(string) string) strin
 // objects is object for units that are counted.
 func (c change) objects() string {
 	return map[change]string{
-		detaches: "projects from ", attaches: "projects to ", closes: "projects to new jobs of ", drains: "nodes of ", removes: "nodes from ", adds: "nodes to ",
+		detaches: "projects from ", attaches: "projects to ", closes: "projects to new jobs of ", drains: "nodes of ",
+		removes: "nodes from ", adds: "nodes to ",
 		restarts: "services of ", starts: "members of ",
 	}[c]
 }

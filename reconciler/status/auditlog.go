@@ -78,7 +78,8 @@ func (l *auditLog) addDropped(commit string) {
 	if l.dropped == 0 {
 		return
 	}
-	why := fmt.Sprintf("%d more requests to admin paths were denied while berth/status could not be written; Berth's log names the users", l.dropped)
+	why := fmt.Sprintf("%d more requests to admin paths were denied while berth/status could not be written; Berth's log names the users",
+		l.dropped)
 	l.add(audit.Record{
 		OccurredAt: l.p.now().UTC(), Author: audit.Author{Actor: "berth"}, Action: "audit.dropped",
 		Outcome: audit.Outcome{Verdict: audit.Denied, Reason: why}, Change: audit.Change{Commit: commit},
@@ -142,7 +143,8 @@ func (l *auditLog) check(tail []audit.Line, head audit.Head) {
 	_, err := audit.VerifyTail(tail, head)
 	l.onCheck(err == nil)
 	if err != nil {
-		l.log.Error("audit chain on berth/status is broken: another program changed it; run berth audit verify, find who pushed to the branch, and keep the commits that Berth did not write",
+		l.log.Error("audit chain on berth/status is broken: another program changed it; run berth audit verify, find who pushed to the "+
+			"branch, and keep the commits that Berth did not write",
 			"error", err, "known_sequence", head.Sequence, "known_hash", head.Hash)
 	}
 }

@@ -89,7 +89,8 @@ func TestBrokenAuditChainIsReported(t *testing.T) {
 
 		var isBroken bool
 		begin := func() (*Writer, func() error) {
-			return start(t, NewWriter(Options{Repo: repo, Window: time.Second, OnCheck: func(holds bool) { isBroken = !holds }, Log: testLog(t), Now: time.Now}))
+			return start(t, NewWriter(Options{Repo: repo, Window: time.Second, OnCheck: func(holds bool) { isBroken = !holds },
+				Log: testLog(t), Now: time.Now}))
 		}
 		w, stop = begin()
 		require.False(t, isBroken)
@@ -130,16 +131,22 @@ func TestExternalDenialsAreBounded(t *testing.T) {
 		repo.setDown(errors.New("remote is down"))
 		const n = 3 * maxDenials
 		for i := range n {
-			w.RecordExternal(audit.Record{Author: audit.Author{Actor: "eve"}, Action: "api.read", Outcome: audit.Outcome{Verdict: audit.Denied}, CorrelationID: fmt.Sprint("d", i)})
-			w.RecordExternal(audit.Record{Author: audit.Author{Actor: "otto"}, Action: "api.read", Outcome: audit.Outcome{Verdict: audit.Allowed}, CorrelationID: fmt.Sprint("a", i)})
-			w.Record(audit.Record{Author: audit.Author{Actor: "ada"}, Action: "document.added", Outcome: audit.Outcome{Verdict: audit.Denied}, CorrelationID: fmt.Sprint("c", i)})
+			w.RecordExternal(audit.Record{Author: audit.Author{Actor: "eve"}, Action: "api.read",
+				Outcome: audit.Outcome{Verdict: audit.Denied}, CorrelationID: fmt.Sprint("d", i)})
+			w.RecordExternal(audit.Record{Author: audit.Author{Actor: "otto"}, Action: "api.read",
+				Outcome: audit.Outcome{Verdict: audit.Allowed}, CorrelationID: fmt.Sprint("a", i)})
+			w.Record(audit.Record{Author: audit.Author{Actor: "ada"}, Action: "document.added",
+				Outcome: audit.Outcome{Verdict: audit.Denied}, CorrelationID: fmt.Sprint("c", i)})
 		}
-		w.RecordExternal(audit.Record{Author: audit.Author{Actor: "eve"}, Action: "api.read", Outcome: audit.Outcome{Verdict: audit.Denied}, CorrelationID: "d0"}) // already waiting
+		// already waiting
+		w.RecordExternal(audit.Record{Author: audit.Author{Actor: "eve"}, Action: "api.read", Outcome: audit.Outcome{Verdict: audit.Denied},
+			CorrelationID: "d0"})
 		repo.setDown(nil)
 		require.NoError(t, w.Fetched(t.Context(), repo.id()))
 		require.NoError(t, w.Flush(t.Context()))
 		require.NoError(t, w.Flush(t.Context()))
-		w.RecordExternal(audit.Record{Author: audit.Author{Actor: "eve"}, Action: "api.read", Outcome: audit.Outcome{Verdict: audit.Denied}, CorrelationID: "again"})
+		w.RecordExternal(audit.Record{Author: audit.Author{Actor: "eve"}, Action: "api.read", Outcome: audit.Outcome{Verdict: audit.Denied},
+			CorrelationID: "again"})
 		require.NoError(t, stop())
 
 		by, dropped := map[string]int{}, ""

@@ -71,7 +71,8 @@ func (d *DeletedInstances) add(one *plan.DeletedInstance) {
 	if d.isOver(one) {
 		return
 	}
-	at, _ := slices.BinarySearchFunc(d.order, one.DeletedAt, func(o *plan.DeletedInstance, t time.Time) int { return o.DeletedAt.Compare(t) })
+	at, _ := slices.BinarySearchFunc(d.order, one.DeletedAt,
+		func(o *plan.DeletedInstance, t time.Time) int { return o.DeletedAt.Compare(t) })
 	for _, o := range d.order[at:] {
 		if !o.DeletedAt.Equal(one.DeletedAt) {
 			break

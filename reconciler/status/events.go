@@ -66,9 +66,11 @@ func phaseEvent(prev, next *plan.Status, now time.Time) (plan.Event, bool) {
 func phasePayload(d event.Definition, s *plan.Status) any {
 	if _, ok := d.Payload.(event.SharedRuntime); ok {
 		return event.SharedRuntime{
-			OrgID: s.Key.Tenant, AppSlug: s.App, SharedRuntimeID: schema.ID(s.UID, s.Key), ResourceName: s.Key.ResourceName(), Status: string(s.Phase),
-			OperatingMode: s.OperatingMode, ControlPlaneScope: s.ControlPlaneScope, RuntimeBackend: s.RuntimeBackend, OperatorID: s.Operator,
-			Revision: s.Revision, FailureReason: s.FailureReason,
+			OrgID: s.Key.Tenant, AppSlug: s.App, SharedRuntimeID: schema.ID(s.UID, s.Key), ResourceName: s.Key.ResourceName(),
+			Status:        string(s.Phase),
+			OperatingMode: s.OperatingMode, ControlPlaneScope: s.ControlPlaneScope, RuntimeBackend: s.RuntimeBackend,
+			OperatorID: s.Operator,
+			Revision:   s.Revision, FailureReason: s.FailureReason,
 		}
 	}
 	return event.Instance{

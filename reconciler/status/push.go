@@ -151,7 +151,8 @@ func (w *Writer) rebase(ctx context.Context) error {
 		return err
 	}
 	if b.tip != w.tip {
-		if own := slices.IndexFunc(w.tried, func(t reconciler.StatusBatch) bool { return EqualJSON(t.Revision, b.tree.Revision) }); own >= 0 {
+		if own := slices.IndexFunc(w.tried,
+			func(t reconciler.StatusBatch) bool { return EqualJSON(t.Revision, b.tree.Revision) }); own >= 0 {
 			w.appended(w.tried[own])
 		} else {
 			w.o.Log.Warn("berth/status was moved by another writer; overwriting its statuses", "tip", b.tip)

@@ -59,7 +59,8 @@ func isExpired(s *plan.ThingStatus) bool {
 
 func queueMapPayload(s *plan.ThingStatus, d QueueMapDetail, before string, r *schema.Rollback) event.QueueMap {
 	p := event.QueueMap{
-		AppSlug: d.AppSlug, ResourceName: s.Key.ResourceName(), AppliesTo: strings.Join(d.AppliesTo, ","), Status: s.Phase, PreviousMode: before, Revision: s.Revision,
+		AppSlug: d.AppSlug, ResourceName: s.Key.ResourceName(), AppliesTo: strings.Join(d.AppliesTo, ","), Status: s.Phase,
+		PreviousMode: before, Revision: s.Revision,
 	}
 	if len(d.AppliesTo) == 1 {
 		tenant, _, inProject := strings.Cut(d.AppliesTo[0], ".")
@@ -71,7 +72,8 @@ func queueMapPayload(s *plan.ThingStatus, d QueueMapDetail, before string, r *sc
 		p.Rollback = event.Rollback{Owner: r.Owner, Reason: r.Reason, ExpiresAt: r.ExpiresAt, FollowUp: r.FollowUp, Runbook: r.Runbook}
 	}
 	version, _, _ := strings.Cut(d.Contract, "+")
-	p.Telemetry = event.Telemetry{TraceID: schema.TraceID(s.CorrelationID), TenantID: p.OrgID, WorkspaceID: p.ProjectID, Adapter: s.Phase, ContractVersion: version}
+	p.Telemetry = event.Telemetry{TraceID: schema.TraceID(s.CorrelationID), TenantID: p.OrgID, WorkspaceID: p.ProjectID, Adapter: s.Phase,
+		ContractVersion: version}
 	if s.Phase == QueueMapDeleted {
 		p.Telemetry.Adapter = ""
 	}

@@ -15,7 +15,8 @@ import (
 func queueMapOf(t *testing.T, mode, revision string, isExpired bool, d QueueMapDetail) *plan.ThingStatus {
 	detail, err := json.Marshal(d)
 	require.NoError(t, err)
-	return &plan.ThingStatus{Key: schema.Key{Kind: schema.KindQueueMap, Name: "physics"}, Phase: mode, Revision: revision, CorrelationID: "c-" + revision, Detail: detail,
+	return &plan.ThingStatus{Key: schema.Key{Kind: schema.KindQueueMap, Name: "physics"}, Phase: mode, Revision: revision,
+		CorrelationID: "c-" + revision, Detail: detail,
 		Conditions: []plan.Condition{{Type: plan.ConditionRollbackExpired, Status: plan.StatusOf(isExpired), Reason: "Any"}}}
 }
 
@@ -24,7 +25,8 @@ func queueMapOf(t *testing.T, mode, revision string, isExpired bool, d QueueMapD
 func TestQueueMapEvents(t *testing.T) {
 	until := func(day string) *schema.Rollback { return &schema.Rollback{Owner: "ops", ExpiresAt: day} }
 	detail := func(blob string, r *schema.Rollback) QueueMapDetail {
-		return QueueMapDetail{AppSlug: "batch", AppliesTo: []string{"physics.lattice"}, Contract: "boundary/v1+0123456789ab", Declared: blob, Rollback: r}
+		return QueueMapDetail{AppSlug: "batch", AppliesTo: []string{"physics.lattice"}, Contract: "boundary/v1+0123456789ab",
+			Declared: blob, Rollback: r}
 	}
 	real := queueMapOf(t, schema.ModeRealPolicy, "1", false, detail("a", nil))
 	back := queueMapOf(t, schema.ModePassthrough, "2", false, detail("b", until("2026-03-02")))
@@ -58,11 +60,14 @@ func TestQueueMapEvents(t *testing.T) {
 	var p event.QueueMap
 	require.NoError(t, json.Unmarshal(QueueMapEvents(real, back, time.Now())[0].Payload, &p))
 	require.Equal(t, event.QueueMap{
-		OrgID: "physics", ProjectID: "physics.lattice", AppSlug: "batch", ResourceName: "physics", AppliesTo: "physics.lattice", Status: "passthrough", PreviousMode: "real-policy", Revision: "2",
-		Rollback:  event.Rollback{Owner: "ops", ExpiresAt: "2026-03-02"},
-		Telemetry: event.Telemetry{TraceID: schema.TraceID("c-2"), TenantID: "physics", WorkspaceID: "physics.lattice", Adapter: "passthrough", ContractVersion: "boundary/v1"},
+		OrgID: "physics", ProjectID: "physics.lattice", AppSlug: "batch", ResourceName: "physics", AppliesTo: "physics.lattice",
+		Status: "passthrough", PreviousMode: "real-policy", Revision: "2",
+		Rollback: event.Rollback{Owner: "ops", ExpiresAt: "2026-03-02"},
+		Telemetry: event.Telemetry{TraceID: schema.TraceID("c-2"), TenantID: "physics", WorkspaceID: "physics.lattice",
+			Adapter: "passthrough", ContractVersion: "boundary/v1"},
 	}, p)
 	everybody := queueMapOf(t, schema.ModeStubPolicy, "1", false, QueueMapDetail{})
 	require.NoError(t, json.Unmarshal(QueueMapEvents(nil, everybody, time.Now())[0].Payload, &p))
-	require.Equal(t, []string{"", "", "", ""}, []string{p.OrgID, p.ProjectID, p.Telemetry.TenantID, p.Telemetry.WorkspaceID}, "it serves everybody")
+	require.Equal(t, []string{"", "", "", ""}, []string{p.OrgID, p.ProjectID, p.Telemetry.TenantID, p.Telemetry.WorkspaceID},
+		"it serves everybody")
 }

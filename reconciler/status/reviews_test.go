@@ -14,7 +14,8 @@ import (
 func TestReviewsWithoutUnitsAreDroppedFirst(t *testing.T) {
 	w := newWriter(t, nil, time.Second)
 	put := func(v plan.Review) { w.Reviews.Update(v.Pull, func(*plan.Review) *plan.Review { return &v }) }
-	put(plan.Review{Pull: 7, Shown: plan.Shown{Head: "h", Key: "k", Units: []plan.ReviewedUnit{{Key: schema.InstanceKey("physics", "lab", "train"), Digest: "d"}}}})
+	put(plan.Review{Pull: 7, Shown: plan.Shown{Head: "h", Key: "k",
+		Units: []plan.ReviewedUnit{{Key: schema.InstanceKey("physics", "lab", "train"), Digest: "d"}}}})
 	for i := range maxReviews + 10 {
 		put(plan.Review{Pull: 100 + i, Next: &plan.Shown{Head: "x", Key: "k"}})
 	}

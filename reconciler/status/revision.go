@@ -68,6 +68,7 @@ func readable(t reconciler.StatusTree) error {
 	if t.Unread == "" {
 		return nil
 	}
-	return fmt.Errorf("revision.yaml on %s is unreadable: %s; another program changed it: commit its last readable version from the history of the branch",
+	return fmt.Errorf("revision.yaml on %s is unreadable: %s; another program changed it: commit its last readable version from the "+
+		"history of the branch",
 		reconciler.BranchStatus, t.Unread)
 }

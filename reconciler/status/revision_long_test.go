@@ -27,7 +27,8 @@ func TestLongRevisionIsBounded(t *testing.T) {
 		var held []schema.Held
 		for i := range documents {
 			held = append(held, schema.Held{
-				Key: schema.InstanceKey("physics", "lhc", fmt.Sprint("i", i)), File: fmt.Sprintf("tenants/physics/%d/%s.yaml", i, text), Reason: "denied",
+				Key: schema.InstanceKey("physics", "lhc", fmt.Sprint("i", i)), File: fmt.Sprintf("tenants/physics/%d/%s.yaml", i, text),
+				Reason:  "denied",
 				Message: text + ": with the trailer " + decide.AckTrailer + ": " + digest,
 			})
 		}

@@ -85,7 +85,8 @@ func (f *faulty) foreign() {
 		return
 	}
 	tree := f.trees[f.tip-1]
-	b := reconciler.StatusBatch{Revision: tree.Revision, Units: []plan.Status{{Key: schema.InstanceKey("physics", "lhc", "invented"), Phase: plan.PhaseRunning}}}
+	b := reconciler.StatusBatch{Revision: tree.Revision,
+		Units: []plan.Status{{Key: schema.InstanceKey("physics", "lhc", "invented"), Phase: plan.PhaseRunning}}}
 	for _, k := range tree.Units.Keys() {
 		s := *tree.Units.Get(k)
 		s.FailureReason = "spoilt"
@@ -152,10 +153,12 @@ func (m *model) restart(t *rapid.T) {
 
 func (m *model) unit(t *rapid.T) {
 	key := schema.InstanceKey("physics", "lhc", rapid.SampledFrom([]string{"a", "b"}).Draw(t, "unit"))
-	p := rapid.SampledFrom([]plan.Phase{plan.PhaseRequested, plan.PhaseDeploying, plan.PhaseRunning, plan.PhaseFailed, plan.PhaseDeleting}).Draw(t, "phase")
+	p := rapid.SampledFrom([]plan.Phase{plan.PhaseRequested, plan.PhaseDeploying, plan.PhaseRunning, plan.PhaseFailed,
+		plan.PhaseDeleting}).Draw(t, "phase")
 	m.attempt++
 	prev := m.w.Unit(key)
-	s := plan.Status{Key: key, Phase: p, LastApplied: plan.LastApplied{Attempt: m.attempt, Revision: "r", CorrelationID: "c"}, EffectiveValues: plan.EffectiveValues{App: "app"}}
+	s := plan.Status{Key: key, Phase: p, LastApplied: plan.LastApplied{Attempt: m.attempt, Revision: "r", CorrelationID: "c"},
+		EffectiveValues: plan.EffectiveValues{App: "app"}}
 	changed, ok := m.w.SetUnit(prev, s)
 	require.True(t, changed && ok)
 	eventID := ""
@@ -197,14 +200,18 @@ func (m *model) decide(t *rapid.T) {
 	n := fmt.Sprint(m.decided)
 	m.w.Revise(func(r *reconciler.Revision) { r.Commit = n })
 	for range rapid.IntRange(1, 2).Draw(t, "times") { // announced twice, published once
-		m.w.Record(audit.Record{Action: "document.added", Change: audit.Change{Commit: n}, CorrelationID: "c"}, audit.Record{Action: "document.deleted", Change: audit.Change{Commit: n}})
-		m.w.Announce(NewEvent(event.EntitlementUpdated, entitled(m.decided), n, 0, "c", event.Entitlement{OrgID: "physics", ProjectID: "physics.lhc", AppSlug: entitled(m.decided).Name, Enabled: true, UpdatedBy: "ada", Revision: n}, m.now))
+		m.w.Record(audit.Record{Action: "document.added", Change: audit.Change{Commit: n}, CorrelationID: "c"},
+			audit.Record{Action: "document.deleted", Change: audit.Change{Commit: n}})
+		m.w.Announce(NewEvent(event.EntitlementUpdated, entitled(m.decided), n, 0, "c",
+			event.Entitlement{OrgID: "physics", ProjectID: "physics.lhc", AppSlug: entitled(m.decided).Name, Enabled: true,
+				UpdatedBy: "ada", Revision: n}, m.now))
 	}
 }
 
 // push tries to write with faults; a change may happen meanwhile.
 func (m *model) push(t *rapid.T) {
-	m.repo.fates = rapid.SliceOfN(rapid.SampledFrom([]string{"lands", "refused", "overtaken", "lost", "lost and overtaken", "conflict on top"}), 0, 4).Draw(t, "fates")
+	m.repo.fates = rapid.SliceOfN(rapid.SampledFrom([]string{"lands", "refused", "overtaken", "lost", "lost and overtaken",
+		"conflict on top"}), 0, 4).Draw(t, "fates")
 	m.repo.blind = rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "blind")
 	if rapid.Bool().Draw(t, "meanwhile") {
 		m.repo.during = func() { m.unit(t) }

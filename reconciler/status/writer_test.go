@@ -61,7 +61,8 @@ func (s *statusRepo) ReadStatus(_ context.Context, commit string) (reconciler.St
 		return reconciler.StatusTree{}, err
 	}
 	t := s.trees[at-1]
-	return reconciler.StatusTree{Revision: t.Revision, Unread: t.Unread, Units: t.Units, Things: maps.Clone(t.Things), Reviews: maps.Clone(t.Reviews)}, nil
+	return reconciler.StatusTree{Revision: t.Revision, Unread: t.Unread, Units: t.Units, Things: maps.Clone(t.Things),
+		Reviews: maps.Clone(t.Reviews)}, nil
 }
 
 // AuditTail returns all records ever written.
@@ -143,7 +144,8 @@ func testLog(t *testing.T) *slog.Logger {
 var train = schema.InstanceKey("physics", "lhc", "train")
 
 func phase(p plan.Phase) plan.Status {
-	return plan.Status{Key: train, Phase: p, LastApplied: plan.LastApplied{Revision: "abc", CorrelationID: "c1"}, EffectiveValues: plan.EffectiveValues{App: "app"}}
+	return plan.Status{Key: train, Phase: p, LastApplied: plan.LastApplied{Revision: "abc", CorrelationID: "c1"},
+		EffectiveValues: plan.EffectiveValues{App: "app"}}
 }
 
 // put replaces the status of a unit.
@@ -424,7 +426,8 @@ func TestWriterOverwritesForeignCommit(t *testing.T) {
 		// Another program writes a status without a later epoch.
 		forged := phase(plan.PhaseDeleted)
 		other := schema.InstanceKey("physics", "lhc", "invented")
-		_, err := repo.WriteStatus(t.Context(), repo.id(), reconciler.StatusBatch{Revision: w.Revision(), Units: []plan.Status{forged, {Key: other, Phase: plan.PhaseRunning}}})
+		_, err := repo.WriteStatus(t.Context(), repo.id(),
+			reconciler.StatusBatch{Revision: w.Revision(), Units: []plan.Status{forged, {Key: other, Phase: plan.PhaseRunning}}})
 		require.NoError(t, err)
 		w.Revise(func(r *reconciler.Revision) { r.Commit = "next" })
 		require.NoError(t, w.Flush(t.Context()))
@@ -455,7 +458,8 @@ func TestWriterRecordsResources(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
 		model := schema.Key{Kind: schema.KindArtifact, Tenant: "physics", Project: "lhc", Name: "model"}
-		s := plan.ThingStatus{Key: model, UID: "0d9f-model", Phase: "registered", Revision: "abc", CorrelationID: "c1", Detail: []byte(`{"app_slug":"batch","digest":"sha256:00","media_type":7}`)}
+		s := plan.ThingStatus{Key: model, UID: "0d9f-model", Phase: "registered", Revision: "abc", CorrelationID: "c1",
+			Detail: []byte(`{"app_slug":"batch","digest":"sha256:00","media_type":7}`)}
 		changed, ok := w.SetResource(nil, s)
 		require.True(t, changed && ok)
 		changed, ok = w.SetResource(w.Resource(model), s)

@@ -54,7 +54,8 @@ func judge(f bytesFound, err error, digest, mediaType string) runtimes.Sight {
 		return runtimes.Sight{State: runtimes.SightUnknown, Reason: runtimes.ReasonFailedCheck, Message: "the check failed"}
 	case digest != "" && f.digest != digest:
 		s.State, s.Reason = runtimes.SightDifferent, runtimes.ReasonDigestMismatch
-		s.Message = fmt.Sprintf("the digest is %s, want %s: push the registered bytes again, or publish these as another artifact", f.digest, digest)
+		s.Message = fmt.Sprintf("the digest is %s, want %s: push the registered bytes again, or publish these as another artifact",
+			f.digest, digest)
 	case mediaType != "" && f.mediaType != "" && f.mediaType != mediaType:
 		s.State, s.Reason = runtimes.SightDifferent, runtimes.ReasonMediaTypeMismatch
 		s.Message = fmt.Sprintf("the media type is %s, want %s: declare the actual one", f.mediaType, mediaType)

@@ -98,7 +98,8 @@ func (l *Looker) Token(ctx context.Context, source *schema.ArtifactSource, refer
 			where = "artifacts.secrets, beside the secret's hosts"
 		}
 		return nil, unknown(runtimes.ReasonRealmRefused,
-			"%s issues tokens at another host, the realm in the output of curl -i %s://%s/v2/: if you trust it, list it in berth.yaml, in %s",
+			"%s issues tokens at another host, the realm in the output of curl -i %s://%s/v2/: if you trust it, list it in berth.yaml, "+
+				"in %s",
 			host, l.scheme(host), host, where)
 	}
 	to := &guard{inner: l.client, scheme: realm.Scheme, host: realm.Host}

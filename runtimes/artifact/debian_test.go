@@ -59,7 +59,8 @@ func TestDebianRegistry(t *testing.T) {
 			http.Error(w, "no", http.StatusUnauthorized)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"token": sign(t, signer.PrivateKey.(*ecdsa.PrivateKey), parsed.Raw, r.URL.Query()["scope"]), "expires_in": 120})
+		_ = json.NewEncoder(w).Encode(map[string]any{"token": sign(t, signer.PrivateKey.(*ecdsa.PrivateKey), parsed.Raw,
+			r.URL.Query()["scope"]), "expires_in": 120})
 	}
 	tokens := f.Config.Handler
 	f.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +87,8 @@ auth: {token: {realm: %q, service: test, issuer: test-issuer, rootcertbundle: %q
 	require.NoError(t, conn.Close())
 
 	digest, size := push(t, f.host()+"/lattice/solver:1.4",
-		remote.WithTransport(f.Client().Transport), remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: "publisher", Password: canary})))
+		remote.WithTransport(f.Client().Transport),
+		remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: "publisher", Password: canary})))
 	l := f.looker()
 	look := func(reference, digest string) runtimes.Sight {
 		return l.Look(t.Context(), f.source(), reference, digest, imageType)
@@ -101,7 +103,8 @@ auth: {token: {realm: %q, service: test, issuer: test-issuer, rootcertbundle: %q
 	token, err := l.Token(t.Context(), f.source(), "lattice/solver:1.4")
 	require.NoError(t, err)
 	for path, want := range map[string]int{
-		"GET /v2/lattice/solver/manifests/1.4": 200, "GET /v2/lattice/other/manifests/1.4": 401, "POST /v2/lattice/solver/blobs/uploads/": 401,
+		"GET /v2/lattice/solver/manifests/1.4": 200, "GET /v2/lattice/other/manifests/1.4": 401,
+		"POST /v2/lattice/solver/blobs/uploads/": 401,
 	} {
 		method, at, _ := strings.Cut(path, " ")
 		req, err := http.NewRequestWithContext(t.Context(), method, f.URL+at, nil)
@@ -132,7 +135,8 @@ func sign(t *testing.T, key *ecdsa.PrivateKey, cert []byte, scopes []string) str
 	var parts []string
 	for _, v := range []any{
 		map[string]any{"typ": "JWT", "alg": "ES256", "x5c": []string{base64.StdEncoding.EncodeToString(cert)}},
-		map[string]any{"iss": "test-issuer", "sub": "berth", "aud": "test", "jti": "1", "iat": now.Unix(), "nbf": now.Add(-time.Minute).Unix(),
+		map[string]any{"iss": "test-issuer", "sub": "berth", "aud": "test", "jti": "1", "iat": now.Unix(),
+			"nbf": now.Add(-time.Minute).Unix(),
 			"exp": now.Add(2 * time.Minute).Unix(), "access": may},
 	} {
 		data, err := json.Marshal(v)

@@ -111,7 +111,8 @@ func enter(above *os.Root, name string) (*os.Root, error) {
 	opened, err := at.Stat(".")
 	if err != nil || !os.SameFile(named, opened) {
 		_ = at.Close()
-		return nil, unknown(runtimes.ReasonLinked, "the path of the repository contains a link, which could lead to files that are not shared")
+		return nil, unknown(runtimes.ReasonLinked,
+			"the path of the repository contains a link, which could lead to files that are not shared")
 	}
 	return at, nil
 }

@@ -149,15 +149,18 @@ func TestPlainHTTPNeedsTheOperator(t *testing.T) {
 // The dialled address is checked, not the answer of a name server.
 func TestRefusedAddressesAreNotDialled(t *testing.T) {
 	for _, host := range []string{
-		"127.0.0.1:1", "localhost:1", "[::1]:1", "0.0.0.0:1", "[::]:1", "169.254.169.254", "[::ffff:169.254.169.254]:80", "[fd00:ec2::254]:80",
-		"[fe80::1]:80", "100.100.100.200", "168.63.129.16", "[64:ff9b::a9fe:a9fe]:80", "[2002:a9fe:a9fe::1]:80", "224.0.0.1", "255.255.255.255",
+		"127.0.0.1:1", "localhost:1", "[::1]:1", "0.0.0.0:1", "[::]:1", "169.254.169.254", "[::ffff:169.254.169.254]:80",
+		"[fd00:ec2::254]:80",
+		"[fe80::1]:80", "100.100.100.200", "168.63.129.16", "[64:ff9b::a9fe:a9fe]:80", "[2002:a9fe:a9fe::1]:80", "224.0.0.1",
+		"255.255.255.255",
 	} {
 		for _, typ := range []string{schema.SourceOCI, schema.SourceHTTP} {
 			src := httpSource(host)
 			src.Spec.Type = typ
 			s := artifact.New(artifact.Options{PlainHTTP: []string{host}}).Look(t.Context(), src, "a/b:1", digestOf(""), "")
 			require.Equal(t, runtimes.SightUnknown, s.State, "%s: %+v", host, s)
-			require.Contains(t, []runtimes.SightReason{runtimes.ReasonAddressRefused, runtimes.ReasonBadReference}, s.Reason, "%s %s: %+v", typ, host, s)
+			require.Contains(t, []runtimes.SightReason{runtimes.ReasonAddressRefused, runtimes.ReasonBadReference}, s.Reason, "%s %s: %+v",
+				typ, host, s)
 			if typ == schema.SourceHTTP {
 				require.Equal(t, runtimes.ReasonAddressRefused, s.Reason, "%s: %+v", host, s)
 				require.Contains(t, s.Message, "artifacts.addresses")
@@ -178,7 +181,8 @@ func TestFile(t *testing.T) {
 	put(filepath.Join(dir, "huge"), strings.Repeat("x", 2000))
 	put(filepath.Join(top, "secret"), "bytes")
 	for link, to := range map[string]string{
-		"inside": "debian/pkg.tar", "outside": "../secret", "absolute": filepath.Join(top, "secret"), "up": "..", "loop": "loop", "passwd": "/etc/passwd",
+		"inside": "debian/pkg.tar", "outside": "../secret", "absolute": filepath.Join(top, "secret"), "up": "..", "loop": "loop",
+		"passwd": "/etc/passwd",
 	} {
 		require.NoError(t, os.Symlink(to, filepath.Join(dir, link)))
 	}

@@ -265,7 +265,8 @@ func TestFailedCheckIsUnknownNotAbsent(t *testing.T) {
 		}},
 		{name: "no address of this machine", reason: "AddressRefused", behind: h, options: func(o *artifact.Options) { o.Addresses = nil }},
 		{name: "another type", reason: "UnknownType", behind: h, source: func(s *schema.ArtifactSource) { s.Spec.Type = "ftp" }},
-		{name: "not the registry's name", reason: "BadReference", behind: h, source: func(s *schema.ArtifactSource) { s.Spec.Host = "docker.io" }},
+		{name: "not the registry's name", reason: "BadReference", behind: h,
+			source: func(s *schema.ArtifactSource) { s.Spec.Host = "docker.io" }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFront(t, c.behind)
@@ -310,8 +311,10 @@ func TestSecretIsSentToItsHostsOnly(t *testing.T) {
 		hosts  []string // of the secret; nil: the registry's
 	}{
 		{name: "a realm elsewhere", reason: "RealmRefused", tune: func(f *front) { f.realm = elsewhere + "/token" }},
-		{name: "a realm without TLS", reason: "RealmRefused", tune: func(f *front) { f.realm = strings.Replace(f.URL, "https", "http", 1) + "/token" }},
-		{name: "a realm with a user", reason: "RealmRefused", tune: func(f *front) { f.realm = strings.Replace(f.URL, "https://", "https://x@", 1) + "/token" }},
+		{name: "a realm without TLS", reason: "RealmRefused",
+			tune: func(f *front) { f.realm = strings.Replace(f.URL, "https", "http", 1) + "/token" }},
+		{name: "a realm with a user", reason: "RealmRefused",
+			tune: func(f *front) { f.realm = strings.Replace(f.URL, "https://", "https://x@", 1) + "/token" }},
 		{name: "a token endpoint that redirects", reason: "Redirected", tune: func(f *front) {
 			f.token = func(w http.ResponseWriter, r *http.Request) {
 				http.Redirect(w, r, elsewhere+"/token", http.StatusTemporaryRedirect)

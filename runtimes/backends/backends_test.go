@@ -37,14 +37,17 @@ func TestSecondRuntimeTouchesTwoFiles(t *testing.T) {
 	estate := filepath.Join(t.TempDir(), "estate")
 	command(t, ".", berth, "init", estate)
 	replace(t, estate, "platform/catalog/slurm/22-05.yaml", "runtime_backend: slurm", "runtime_backend: ray")
-	replace(t, estate, "platform/catalog/slurm/22-05.yaml", "      partitions:\n        - name: main\n          default: true\n          max_time_minutes: 1440\n      identity: managed #", "      color: green #")
+	replace(t, estate, "platform/catalog/slurm/22-05.yaml",
+		"      partitions:\n        - name: main\n          default: true\n          max_time_minutes: 1440\n      identity: managed #",
+		"      color: green #")
 	out, err := exec.Command(berth, "validate", estate).CombinedOutput()
 	require.Error(t, err, "the definition of the second runtime has no green")
 	require.Contains(t, string(out), "color")
 	replace(t, estate, "platform/catalog/slurm/22-05.yaml", "color: green", "color: blue")
 	command(t, estate, berth, "validate", ".")
 
-	replace(t, estate, "berth.yaml", "memory_runtime:\n  directory: .berth/memory\n  backends: [slurm]", "ssh:\n  key: "+estate+"/.berth/key\n  known_hosts: "+estate+"/.berth/known_hosts")
+	replace(t, estate, "berth.yaml", "memory_runtime:\n  directory: .berth/memory\n  backends: [slurm]",
+		"ssh:\n  key: "+estate+"/.berth/key\n  known_hosts: "+estate+"/.berth/known_hosts")
 	require.NoError(t, os.Mkdir(filepath.Join(estate, ".berth"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(estate, ".berth/known_hosts"), nil, 0o600))
 	command(t, estate, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ".berth/key")
@@ -63,7 +66,10 @@ func TestHelperAllowsWhatSecondRuntimeNeeds(t *testing.T) {
 	hosttest.NeedLab(t)
 	for path, allowed := range map[string]bool{"/etc/second": true, "/etc/third": false} {
 		cmd := exec.Command(buildWithSecond(t, "berth-host"))
-		cmd.Stdin = strings.NewReader(`{"id":1,"stamp":{"epoch":0,"commit":"","correlation_id":""},"timeout_ms":5000,"ops":[{"stat":{"paths":["` + path + `"]}}]}` + "\n")
+		cmd.Stdin = strings.NewReader(
+			`{"id":1,"stamp":{"epoch":0,"commit":"","correlation_id":""},"timeout_ms":5000,"ops":[{"stat":{"paths":["` + path + `"]}}]}` +
+				"\n",
+		)
 		out, err := cmd.Output()
 		require.NoError(t, err)
 		require.Equal(t, allowed, !bytes.Contains(out, []byte(`"refused"`)), "%s", out)

@@ -35,14 +35,16 @@ func newSecondApp(t *testing.T) *secondApp {
 		require.NoError(t, os.MkdirAll(s.estate, 0o755))
 		command(t, ".", "cp", "-r", "../../examples/"+from+"/.", s.estate)
 	}
-	command(t, s.estate, "rm", "-r", "tenants/physics/projects/lattice/instances/train.yaml", "tenants/biology/projects/genomes/instances") // of the scheduler
+	// of the scheduler
+	command(t, s.estate, "rm", "-r", "tenants/physics/projects/lattice/instances/train.yaml", "tenants/biology/projects/genomes/instances")
 	// The test makes a key for the account; nobody has the private key of the example.
 	command(t, t.TempDir(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", s.estate+".key")
 	public, err := os.ReadFile(s.estate + ".key.pub")
 	require.NoError(t, err)
 	account, err := os.ReadFile(filepath.Join(s.estate, appAccount))
 	require.NoError(t, err)
-	s.write(appAccount, regexp.MustCompile(`key: ssh-ed25519 \S+`).ReplaceAllString(string(account), "key: "+strings.Join(strings.Fields(string(public))[:2], " ")))
+	s.write(appAccount, regexp.MustCompile(`key: ssh-ed25519 \S+`).ReplaceAllString(string(account),
+		"key: "+strings.Join(strings.Fields(string(public))[:2], " ")))
 	require.NoError(t, os.WriteFile(s.estate+".token", []byte(personToken), 0o600))
 	require.NoError(t, os.WriteFile(s.estate+".known_hosts", nil, 0o600))
 	s.write("berth.yaml", `estate: lab
@@ -112,7 +114,8 @@ func (s *secondApp) serve() {
 // get asks the API, and returns the status and the code of the error.
 func (s *secondApp) get(method, path, token string) (status int, code string) {
 	s.Helper()
-	req, err := http.NewRequestWithContext(s.Context(), method, s.server+"/api/v1/projects/"+path, strings.NewReader(`{"script":"#!/bin/sh\ntrue\n"}`))
+	req, err := http.NewRequestWithContext(s.Context(), method, s.server+"/api/v1/projects/"+path,
+		strings.NewReader(`{"script":"#!/bin/sh\ntrue\n"}`))
 	require.NoError(s, err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
@@ -161,11 +164,13 @@ func TestSecondReferenceAppPassesTheSameCheck(t *testing.T) {
 	status, _ := s.get("GET", base+"/answers", personToken)
 	require.Equal(t, 200, status)
 	// It has no queue, in the words of the contract.
-	require.Contains(t, s.fails("queue", "list", "physics.lattice/answers"), "queue.denied: denied: Instance physics.lattice/answers has no queue: ray runs no jobs")
+	require.Contains(t, s.fails("queue", "list", "physics.lattice/answers"),
+		"queue.denied: denied: Instance physics.lattice/answers has no queue: ray runs no jobs")
 	status, code := s.get("POST", base+"/answers/queue/jobs", personToken)
 	require.Equal(t, []any{422, "queue.denied"}, []any{status, code})
 
-	token := strings.TrimSpace(command(t, s.estate, s.berth, "token", "--service-account", "physics.lattice/serve", "--key", s.estate+".key", "--key-id", "2026-11", "--audience", "lab"))
+	token := strings.TrimSpace(command(t, s.estate, s.berth, "token", "--service-account", "physics.lattice/serve", "--key",
+		s.estate+".key", "--key-id", "2026-11", "--audience", "lab"))
 	for _, c := range []struct {
 		method, path string
 		status       int
@@ -200,8 +205,9 @@ func (s *secondApp) hasNoOtherWay(t *testing.T) {
 		"an operator with more than the app requires": {appAccount, "scopes: [", "scopes: [scheduler.queue.submit, ",
 			"grants nothing: the account operates"},
 		"more GPUs than the entitlement gives": {appInstance, "count: 2", "count: 4", "policy.max_gpus_per_instance"},
-		"a field of the scheduler":             {appInstance, "  roles:", "  config: {partitions: [{name: main}]}\n  roles:", "spec.config.partitions: no such field"},
-		"a configuration of its own runtime":   {appInstance, "  roles:", "  config: {color: green}\n  roles:", "spec.config.color"},
+		"a field of the scheduler": {appInstance, "  roles:", "  config: {partitions: [{name: main}]}\n  roles:",
+			"spec.config.partitions: no such field"},
+		"a configuration of its own runtime": {appInstance, "  roles:", "  config: {color: green}\n  roles:", "spec.config.color"},
 	} {
 		before, err := os.ReadFile(filepath.Join(s.estate, c.file))
 		require.NoError(t, err)

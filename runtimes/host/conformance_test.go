@@ -34,7 +34,8 @@ func directory(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "etc"), 0o755))
-	for name, text := range map[string]string{"passwd": "root:x:0:0:root:/root:/bin/sh\n", "group": "root:x:0:\n", "shadow": "root:*:1::::::\n", "hosts": ""} {
+	for name, text := range map[string]string{"passwd": "root:x:0:0:root:/root:/bin/sh\n", "group": "root:x:0:\n",
+		"shadow": "root:*:1::::::\n", "hosts": ""} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "etc", name), []byte(text), 0o644))
 	}
 	return dir
@@ -159,8 +160,10 @@ func conform(t *testing.T, p place) {
 		require.Equal(t, "content", string(res[2].Data))
 		require.True(t, res[3].Service.Running)
 		require.False(t, do(write(file, "content"))[0].Changed)
-		require.Equal(t, res[3].Service.PID, do(runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: unit, Verb: "start"}})[0].Service.PID)
-		do(runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: unit, Verb: "kill"}}, runtimes.Op{User: &runtimes.User{Name: "marie", UID: 2001, Absent: true}})
+		require.Equal(t, res[3].Service.PID,
+			do(runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: unit, Verb: "start"}})[0].Service.PID)
+		do(runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: unit, Verb: "kill"}},
+			runtimes.Op{User: &runtimes.User{Name: "marie", UID: 2001, Absent: true}})
 	})
 	t.Run("a batch stops at the first failure", func(t *testing.T) {
 		never := filepath.Join(p.dir, "never")
@@ -168,11 +171,13 @@ func conform(t *testing.T, p place) {
 		require.Len(t, res, 1)
 		var op *runtimes.OpError
 		require.ErrorAs(t, err, &op)
-		require.Equal(t, runtimes.OpError{Host: p.host.Name(), Op: "run sh -c echo why >&2; exit 4", Message: "why", Code: "exit", Exit: 4}, *op)
+		require.Equal(t, runtimes.OpError{Host: p.host.Name(), Op: "run sh -c echo why >&2; exit 4", Message: "why", Code: "exit", Exit: 4},
+			*op)
 		require.True(t, do(runtimes.Op{Read: &runtimes.ReadFile{Path: never}})[0].Missing)
 	})
 	t.Run("operations outside the profile are refused", func(t *testing.T) {
-		for _, op := range []runtimes.Op{write("/etc/passwd", "x"), {Read: &runtimes.ReadFile{Path: p.dir + "/../x"}}, {Run: &runtimes.Run{Program: "bash"}}} {
+		for _, op := range []runtimes.Op{write("/etc/passwd", "x"), {Read: &runtimes.ReadFile{Path: p.dir + "/../x"}},
+			{Run: &runtimes.Run{Program: "bash"}}} {
 			_, err := p.host.Do(ctx, stamp(), op)
 			var failed *runtimes.OpError
 			require.ErrorAs(t, err, &failed)
@@ -198,7 +203,8 @@ func conform(t *testing.T, p place) {
 		_, err = p.host.Do(ctx, other, write(file, "other"))
 		require.ErrorIs(t, err, runtimes.ErrStaleEpoch)
 		require.ErrorContains(t, err, "epoch 9 belongs to another leader")
-		res, err := p.host.Do(ctx, runtimes.Stamp{}, runtimes.Op{Read: &runtimes.ReadFile{Path: file}}, info(), runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "echo seen"}}})
+		res, err := p.host.Do(ctx, runtimes.Stamp{}, runtimes.Op{Read: &runtimes.ReadFile{Path: file}}, info(),
+			runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "echo seen"}}})
 		require.NoError(t, err)
 		require.Equal(t, "late", string(res[0].Data))
 		require.Equal(t, uint64(9), res[1].Info.Epoch)
@@ -218,7 +224,8 @@ func conform(t *testing.T, p place) {
 		errs := make(chan error, 12)
 		for range 12 {
 			go func() {
-				_, err := p.host.Do(ctx, leader, shell(fmt.Sprintf("echo >>%s; until test $(wc -l <%[1]s) -ge %d; do sleep 0.01; done", together, host.MaxSessions)))
+				_, err := p.host.Do(ctx, leader,
+					shell(fmt.Sprintf("echo >>%s; until test $(wc -l <%[1]s) -ge %d; do sleep 0.01; done", together, host.MaxSessions)))
 				errs <- err
 			}()
 		}
@@ -267,12 +274,14 @@ func conform(t *testing.T, p place) {
 			}
 		}()
 		goOn := filepath.Join(p.dir, "go-on")
-		_, err = p.host.Do(ctx, leader, shell("touch "+begunFile+"; until test -e "+goOn+"; do sleep 0.01; done; touch "+late), write(late+"2", "x"))
+		_, err = p.host.Do(ctx, leader, shell("touch "+begunFile+"; until test -e "+goOn+"; do sleep 0.01; done; touch "+late),
+			write(late+"2", "x"))
 		require.ErrorIs(t, err, runtimes.ErrUncertain)
 		await.Equal(t, "the processes of the call", 0, func() int { return len(hosttest.Processes(t, "touch "+begunFile)) })
 		_, err = p.host.Do(t.Context(), leader, write(goOn, ""), shell("true"))
 		require.NoError(t, err)
-		res, err := p.host.Do(t.Context(), leader, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{late, late + "2"}}}, shell("rm "+begunFile))
+		res, err := p.host.Do(t.Context(), leader, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{late, late + "2"}}},
+			shell("rm "+begunFile))
 		require.NoError(t, err)
 		require.False(t, res[0].Stats[0].Exists || res[0].Stats[1].Exists)
 	})

@@ -143,7 +143,8 @@ func (c *connection) handshake() (*link, error) {
 		}
 		err = fmt.Errorf("%s: %w", c.address, err)
 		if strings.Contains(err.Error(), "unable to authenticate") { // package ssh has no value for it
-			err = runtimes.NeedsPerson(fmt.Errorf("%w; add the public key of %s to the authorized_keys of %s there", err, c.o.KeyFile, c.o.User))
+			err = runtimes.NeedsPerson(fmt.Errorf("%w; add the public key of %s to the authorized_keys of %s there", err, c.o.KeyFile,
+				c.o.User))
 		}
 		return nil, err
 	}

@@ -57,12 +57,13 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 	}{
 		"garbage instead of a hello": {"echo 'Welcome to Debian'; exec sleep 5", false, `it printed "Welcome to Debian"`},
 		"ends at once":               {"echo 'sudo: a password is required' >&2; exit 1", false, "a password is required"},
-		"an older protocol":          {`echo '{"berth_host":1,"version":"v0.0.9"}'; exec sleep 5`, false, "berth-host v0.0.9 has protocol 1, and this daemon needs 2: install"},
-		"garbage as an answer":       {hello + "read r; echo lecture; exec sleep 5", true, `"lecture"`},
-		"the answer to another":      {hello + `read r; echo '{"id":99}'; exec sleep 5`, true, "not that of the request"},
-		"dies in the middle":         {hello + "read r; echo killed >&2; exit 1", true, "killed"},
-		"half an answer":             {hello + `read r; printf '{"id":1'; exit 0`, true, "ended"},
-		"endless answer":             {hello + "read r; exec tr '\\0' x </dev/zero", true, "too long"},
+		"an older protocol": {`echo '{"berth_host":1,"version":"v0.0.9"}'; exec sleep 5`, false,
+			"berth-host v0.0.9 has protocol 1, and this daemon needs 2: install"},
+		"garbage as an answer":  {hello + "read r; echo lecture; exec sleep 5", true, `"lecture"`},
+		"the answer to another": {hello + `read r; echo '{"id":99}'; exec sleep 5`, true, "not that of the request"},
+		"dies in the middle":    {hello + "read r; echo killed >&2; exit 1", true, "killed"},
+		"half an answer":        {hello + `read r; printf '{"id":1'; exit 0`, true, "ended"},
+		"endless answer":        {hello + "read r; exec tr '\\0' x </dev/zero", true, "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,7 +136,8 @@ func TestHelperThatEndedWhileIdleIsReplaced(t *testing.T) {
 	}
 	_, err := p.host.Do(t.Context(), stamp(), shell("kill -9 $PPID; sleep 3600"))
 	require.ErrorIs(t, err, runtimes.ErrUncertain, "killed during an effect")
-	_, err = p.host.Do(t.Context(), runtimes.Stamp{}, runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "kill -9 $PPID; sleep 3600"}, TimeoutMS: timeout}})
+	_, err = p.host.Do(t.Context(), runtimes.Stamp{},
+		runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "kill -9 $PPID; sleep 3600"}, TimeoutMS: timeout}})
 	require.ErrorIs(t, err, runtimes.ErrUnreachable, "killed during a query")
 }
 
@@ -149,7 +151,8 @@ func TestCloseEndsHelpersDuringACall(t *testing.T) {
 	require.NoError(t, err)
 	result := make(chan error, 1)
 	go func() {
-		_, err := h.Do(context.Background(), stamp(), runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "touch " + dir + "/begun; sleep 3600"}, TimeoutMS: timeout}})
+		_, err := h.Do(context.Background(), stamp(),
+			runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "touch " + dir + "/begun; sleep 3600"}, TimeoutMS: timeout}})
 		result <- err
 	}()
 	await.NoError(t, "the call", func() (os.FileInfo, error) { return os.Stat(filepath.Join(dir, "begun")) })
@@ -177,7 +180,9 @@ func TestSSHFaults(t *testing.T) {
 			require.ErrorIs(t, err, runtimes.ErrUnreachable, name)
 			require.ErrorIs(t, err, runtimes.ErrNeedsPerson, name)
 			require.ErrorContains(t, err, "host w1: ")
-			found := regexp.MustCompile(`has host key (ssh-ed25519 SHA256:\S+), want (ssh-ed25519 SHA256:\S+) \(`).FindStringSubmatch(err.Error())
+			found := regexp.MustCompile(
+				`has host key (ssh-ed25519 SHA256:\S+), want (ssh-ed25519 SHA256:\S+) \(`,
+			).FindStringSubmatch(err.Error())
 			require.Len(t, found, 3, err.Error())
 			require.NotEqual(t, found[1], found[2])
 		}
@@ -188,8 +193,11 @@ func TestSSHFaults(t *testing.T) {
 		require.NoError(t, err)
 		for name, change := range map[string]func(*host.SSHOptions){
 			"no host key of " + w1.Address + ":22 is pinned": func(o *host.SSHOptions) { o.KnownHosts = file(t, "") },
-			"no known_hosts file is configured":              func(o *host.SSHOptions) { o.KnownHosts = ""; o.HostKey = func(string) string { return "" } },
-			"is not an SSH key":                              func(o *host.SSHOptions) { o.HostKey = func(string) string { return "nonsense" } },
+			"no known_hosts file is configured": func(o *host.SSHOptions) {
+				o.KnownHosts = ""
+				o.HostKey = func(string) string { return "" }
+			},
+			"is not an SSH key": func(o *host.SSHOptions) { o.HostKey = func(string) string { return "nonsense" } },
 			"revoked": func(o *host.SSHOptions) {
 				o.KnownHosts = file(t, w1.Address+" "+hostKey(t, l, "w1")+"\n@revoked * "+hostKey(t, l, "w1")+"\n")
 			},
@@ -207,7 +215,8 @@ func TestSSHFaults(t *testing.T) {
 		require.ErrorContains(t, err, "unable to authenticate")
 		require.ErrorContains(t, err, "to the authorized_keys of daemon there")
 		require.ErrorIs(t, err, runtimes.ErrNeedsPerson)
-		_, err = reach(t, l, func(o *host.SSHOptions) { o.KeyFile = filepath.Join(t.TempDir(), "none") }).Host(w1).Do(t.Context(), stamp(), info())
+		_, err = reach(t, l, func(o *host.SSHOptions) { o.KeyFile = filepath.Join(t.TempDir(), "none") }).Host(w1).Do(t.Context(), stamp(),
+			info())
 		require.ErrorContains(t, err, "private key")
 	})
 
@@ -308,6 +317,7 @@ func killSessions(t *testing.T, l *lab.Lab, name string) {
 // signalAll signals all processes of a host that serve SSH.
 func signalAll(t *testing.T, l *lab.Lab, name, signal string) {
 	t.Helper()
-	_, err := l.Run(context.WithoutCancel(t.Context()), name, "sh", "-c", fmt.Sprintf("pkill -%s sshd; pkill -%[1]s sudo; pkill -%[1]s berth-host; true", signal))
+	_, err := l.Run(context.WithoutCancel(t.Context()), name, "sh", "-c",
+		fmt.Sprintf("pkill -%s sshd; pkill -%[1]s sudo; pkill -%[1]s berth-host; true", signal))
 	require.NoError(t, err)
 }

@@ -47,7 +47,8 @@ func newAgent(dir, state, etc string) *agent.Agent {
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
 			"sleeper": func(unit string, _ map[string]string) (runtimes.ServiceSpec, error) {
 				run := filepath.Join(dir, "run-"+unit)
-				return runtimes.ServiceSpec{Path: "/usr/bin/sleep", Args: []string{"600"}, PIDFile: run + "/pid", RunDirs: []runtimes.MakeDir{{Path: run, Mode: 0o755}}}, nil
+				return runtimes.ServiceSpec{Path: "/usr/bin/sleep", Args: []string{"600"}, PIDFile: run + "/pid",
+					RunDirs: []runtimes.MakeDir{{Path: run, Mode: 0o755}}}, nil
 			},
 		},
 		IsUID: func(uid int) bool { return uid >= 2000 && uid <= 2999 },

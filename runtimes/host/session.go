@@ -100,7 +100,8 @@ func (s *session) readHello(ctx context.Context) error {
 	case err != nil || h.Berth == 0:
 		return fmt.Errorf("the program is not berth-host: it printed %.80q; install the berth-host of this release", line)
 	case h.Berth < agent.Protocol:
-		return fmt.Errorf("berth-host %s has protocol %d, and this daemon needs %d: install the berth-host of the daemon's release", h.Version,
+		return fmt.Errorf("berth-host %s has protocol %d, and this daemon needs %d: install the berth-host of the daemon's release",
+			h.Version,
 			h.Berth, agent.Protocol)
 	}
 	return nil

@@ -134,7 +134,8 @@ func TestSilentHostIsCutOff(t *testing.T) {
 		reads := make(chan struct{})
 		close(reads)
 		silent, other := &sshHost{key: key, gate: reads}, &sshHost{key: key, gate: reads}
-		hosts, err := NewSSH(SSHOptions{User: "berth", KeyFile: file, HostKey: func(string) string { return SamplePublicKey }, Log: slog.New(slog.DiscardHandler),
+		hosts, err := NewSSH(SSHOptions{User: "berth", KeyFile: file, HostKey: func(string) string { return SamplePublicKey },
+			Log: slog.New(slog.DiscardHandler),
 			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 				if address == "10.0.0.1:22" {
 					return silent.dial(ctx, network, address)
@@ -186,7 +187,8 @@ func TestSilentHostIsCutOff(t *testing.T) {
 func TestSessionEndsWithItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone, over := make(chan struct{}), make(chan struct{})
-		c := &connection{o: &SSHOptions{DialTimeout: time.Hour}, life: t.Context(), client: &link{&ssh.Client{Conn: deaf{over: over}}, gone}}
+		c := &connection{o: &SSHOptions{DialTimeout: time.Hour}, life: t.Context(),
+			client: &link{&ssh.Client{Conn: deaf{over: over}}, gone}}
 		failed := make(chan error, 1)
 		go func() {
 			_, err := c.session(t.Context())

@@ -157,7 +157,9 @@ func (a *applier) recordUsage(ctx context.Context) error {
 	var leaving []usage.Job
 	for _, j := range a.world.used(a.key) {
 		after := a.change.Plan.After
-		if after == nil || j.ProjectID != "" && !slices.ContainsFunc(after.Effective.Attachments, func(t schema.EffectiveAttachment) bool { return t.ProjectID == j.ProjectID }) {
+		if after == nil || j.ProjectID != "" &&
+			!slices.ContainsFunc(after.Effective.Attachments,
+				func(t schema.EffectiveAttachment) bool { return t.ProjectID == j.ProjectID }) {
 			leaving = append(leaving, j)
 		}
 	}

@@ -97,7 +97,8 @@ func TestStepWritesItsUnitAlone(t *testing.T) {
 	require.Equal(t, "not written again", string(text))
 
 	rt := memory.New(w)
-	p := plan.Make(plan.Input{Key: keys[0], Members: []plan.Member{control}, Observed: rt.Observe(t.Context(), runtimes.Scope{Key: keys[0]})})
+	p := plan.Make(plan.Input{Key: keys[0], Members: []plan.Member{control},
+		Observed: rt.Observe(t.Context(), runtimes.Scope{Key: keys[0]})})
 	require.NoError(t, rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: p.Actions[0]}))
 	require.NoFileExists(t, filepath.Join(dir, memory.UnitFile(keys[0])))
 }
@@ -108,7 +109,8 @@ func TestLeaveAndDeleteWaitForJobsUnlessCancelled(t *testing.T) {
 	inst := instance(schema.EffectiveUnit{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
 	control := plan.Member{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "control"}
 	apply := func(after *schema.EffectiveUnit) error {
-		p := plan.Make(plan.Input{Key: inst.Key, After: after, Members: []plan.Member{control}, Observed: rt.Observe(t.Context(), runtimes.Scope{Key: inst.Key})})
+		p := plan.Make(plan.Input{Key: inst.Key, After: after, Members: []plan.Member{control},
+			Observed: rt.Observe(t.Context(), runtimes.Scope{Key: inst.Key})})
 		require.Len(t, p.Actions, 1)
 		return rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: p.Actions[0]})
 	}

@@ -71,7 +71,8 @@ func (a *applier) effect(u *unit, m *memberState) error {
 		}
 	case plan.Resume, plan.Uncordon:
 		if m.Drained != "" && !strings.HasPrefix(m.Drained, drainMark) {
-			return fmt.Errorf("%s: %s on %s is drained by a person (%s), not by an operation: that person has to take the drain back", verb, member, m.Node, m.Drained)
+			return fmt.Errorf("%s: %s on %s is drained by a person (%s), not by an operation: that person has to take the drain back", verb,
+				member, m.Node, m.Drained)
 		}
 		m.Drained = ""
 	case plan.Restart:

@@ -60,7 +60,8 @@ func (r *Runtime) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Su
 				continue
 			}
 			if j.Digest != s.Digest() {
-				return nil, fmt.Errorf("%w: %q is that of job %s, whose request differs; use another key", queue.ErrConflict, s.IdempotencyKey, j.JobID)
+				return nil, fmt.Errorf("%w: %q is that of job %s, whose request differs; use another key", queue.ErrConflict,
+					s.IdempotencyKey, j.JobID)
 			}
 			out = j.Job
 			return u.Queue, nil
@@ -70,7 +71,8 @@ func (r *Runtime) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Su
 		}
 		now := time.Now().UTC().Truncate(time.Second)
 		out = queue.Job{
-			JobID: strconv.Itoa(len(u.Queue) + 1), Submitted: now, ProjectID: s.ProjectID, User: s.User.Name, Name: s.Name, Queue: s.Queue, State: "RUNNING",
+			JobID: strconv.Itoa(len(u.Queue) + 1), Submitted: now, ProjectID: s.ProjectID, User: s.User.Name, Name: s.Name, Queue: s.Queue,
+			State:          "RUNNING",
 			IdempotencyKey: s.IdempotencyKey, Durability: queue.Durable, Run: queue.Run{Started: now, GPUs: s.GPUs, Minutes: s.Minutes},
 		}
 		for _, m := range u.Applied.Members {

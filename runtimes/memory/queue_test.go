@@ -20,11 +20,14 @@ func queueOfUnit(t *testing.T) (*memory.World, *memory.Runtime, runtimes.QueueSc
 	w := memory.NewWorld()
 	rt := memory.New(w)
 	u := plan.Unit{
-		Effective: schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lattice", "train"), DesiredState: schema.DesiredRunning, Users: []schema.UnixUser{ada},
+		Effective: schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lattice", "train"), DesiredState: schema.DesiredRunning,
+			Users: []schema.UnixUser{ada},
 			Roles: []schema.EffectiveRole{{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: 1}}},
-		Members: []plan.Member{{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "head"}, {Name: "worker-0", Role: "worker", Node: "gpu-1", CPUs: 4}},
+		Members: []plan.Member{{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "head"},
+			{Name: "worker-0", Role: "worker", Node: "gpu-1", CPUs: 4}},
 	}
-	p := plan.Make(plan.Input{Key: u.Effective.Key, After: &u.Effective, Members: u.Members, Observed: plan.Observed{Key: u.Effective.Key, Presence: plan.Absent}, Rules: rt})
+	p := plan.Make(plan.Input{Key: u.Effective.Key, After: &u.Effective, Members: u.Members,
+		Observed: plan.Observed{Key: u.Effective.Key, Presence: plan.Absent}, Rules: rt})
 	for _, a := range p.Actions {
 		require.NoError(t, rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, Leader: "me"}}))
 	}
@@ -33,7 +36,8 @@ func queueOfUnit(t *testing.T) (*memory.World, *memory.Runtime, runtimes.QueueSc
 
 func TestQueueKeepsTheContract(t *testing.T) {
 	w, rt, at := queueOfUnit(t)
-	s := queue.Submission{ProjectID: "physics.lattice", User: ada, IdempotencyKey: "k1", Request: queue.Request{Script: "#!/bin/sh\ntrue\n", Queue: "gpu"}}
+	s := queue.Submission{ProjectID: "physics.lattice", User: ada, IdempotencyKey: "k1",
+		Request: queue.Request{Script: "#!/bin/sh\ntrue\n", Queue: "gpu"}}
 	first, err := rt.Submit(t.Context(), at, s)
 	require.NoError(t, err)
 	again, err := rt.Submit(t.Context(), at, s)

@@ -34,7 +34,9 @@ func (r *Runtime) ReadUsage(_ context.Context, s runtimes.Scope, _ runtimes.Stam
 }
 
 // AccountedDay implements runtimes.Meter. Each unit has 8 CPUs and 2 GPUs.
-func (r *Runtime) AccountedDay(_ context.Context, s runtimes.Scope, _ runtimes.Stamp, day time.Time) (report usage.DayReport, ok bool, err error) {
+func (r *Runtime) AccountedDay(
+	_ context.Context, s runtimes.Scope, _ runtimes.Stamp, day time.Time,
+) (report usage.DayReport, ok bool, err error) {
 	report.Unused = &usage.Unused{IdleCPUs: 8 * 24 * 3600, IdleGPUs: 2 * 24 * 3600}
 	for _, j := range r.world.used(s.Key) {
 		if j.StartDay() == day.Format(time.DateOnly) {

@@ -50,7 +50,8 @@ type memberState struct {
 	Leader string     `json:"leader"` // its identity
 	Starts int        `json:"starts"` // number of starts
 
-	Drained string            `json:"drained,omitempty"` // why the member takes no new jobs: drainMark and an operation, or words of a person
+	// why the member takes no new jobs: drainMark and an operation, or words of a person
+	Drained string            `json:"drained,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
 }
 
@@ -84,7 +85,8 @@ func OpenWorld(dir string) (*World, error) {
 		}
 		u := &unit{}
 		if err := json.Unmarshal(raw, u); err != nil {
-			return nil, fmt.Errorf("open world: cannot read the unit in %s: %w; remove %s, and Berth makes the simulated instances again", file, err, dir)
+			return nil, fmt.Errorf("open world: cannot read the unit in %s: %w; remove %s, and Berth makes the simulated instances again",
+				file, err, dir)
 		}
 		w.units[u.Applied.Effective.Key] = u
 	}

@@ -78,7 +78,8 @@ func (d *driver) shared(name string, users []schema.UnixUser, worker int) plan.U
 
 // attached returns the attachment of a project with these users.
 func attached(project string, users []schema.UnixUser) schema.EffectiveAttachment {
-	a := schema.EffectiveAttachment{ProjectID: project, Name: "terms", Share: 1, SubmissionLimits: schema.SubmissionLimits{MaxGPUs: 2, MaxWalltimeMinutes: 60}}
+	a := schema.EffectiveAttachment{ProjectID: project, Name: "terms", Share: 1,
+		SubmissionLimits: schema.SubmissionLimits{MaxGPUs: 2, MaxWalltimeMinutes: 60}}
 	for _, u := range users {
 		a.Users = append(a.Users, u.Name)
 	}

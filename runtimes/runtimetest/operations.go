@@ -28,12 +28,14 @@ func (s *suite) operate(t *testing.T, u plan.Unit) {
 }
 
 func operationOn(id, operation, member string) plan.Operation {
-	return plan.Operation{Name: id, ID: id, Phase: plan.OperationRequested, Spec: schema.MemberOperationSpec{Operation: operation, Member: member, Reason: "a test"}}
+	return plan.Operation{Name: id, ID: id, Phase: plan.OperationRequested,
+		Spec: schema.MemberOperationSpec{Operation: operation, Member: member, Reason: "a test"}}
 }
 
 // plan returns the plan of the unit with an operation.
 func (o operated) plan(op plan.Operation) plan.Plan {
-	return plan.Make(plan.Input{Key: o.u.Effective.Key, After: &o.u.Effective, Members: o.u.Members, Observed: o.observe(o.t, o.u), Operations: []plan.Operation{op}, Rules: o.rt})
+	return plan.Make(plan.Input{Key: o.u.Effective.Key, After: &o.u.Effective, Members: o.u.Members, Observed: o.observe(o.t, o.u),
+		Operations: []plan.Operation{op}, Rules: o.rt})
 }
 
 // do carries out an operation, and repeats it with a new runtime.
@@ -124,7 +126,8 @@ func (o operated) replaces() {
 	moved.Members[i] = o.member("worker", 1, false, o.h.Workers[2])
 	for n, to := range []plan.Unit{moved, o.u} {
 		op := operationOn([]string{"d10", "d11"}[n], schema.OpReplace, "worker-1")
-		p := plan.Make(plan.Input{Key: o.u.Effective.Key, Observed: o.observe(o.t, o.u), Rules: o.rt, After: &to.Effective, Members: to.Members, Operations: []plan.Operation{op}})
+		p := plan.Make(plan.Input{Key: o.u.Effective.Key, Observed: o.observe(o.t, o.u), Rules: o.rt, After: &to.Effective,
+			Members: to.Members, Operations: []plan.Operation{op}})
 		require.Equal(o.t, "replace worker-1, leave worker-1, configure, join worker-1", verbs(p))
 		for _, a := range p.Actions {
 			require.NoError(o.t, o.apply(o.t, &p, a), "%s %s", a.Verb, a.Member)

@@ -92,5 +92,6 @@ func TestLongQoS(t *testing.T) {
 
 // qosConfig adds qualities of service to onePartition.
 func qosConfig(list string) string {
-	return strings.Replace(onePartition, `"scheduler"`, `"qos":[`+list+`],"preemption":{"by":"qos","mode":"requeue","exempt_minutes":0},"scheduler"`, 1)
+	return strings.Replace(onePartition, `"scheduler"`,
+		`"qos":[`+list+`],"preemption":{"by":"qos","mode":"requeue","exempt_minutes":0},"scheduler"`, 1)
 }

@@ -38,20 +38,27 @@ func TestAccountingChangedByHand(t *testing.T) {
 	require.Empty(t, c.observe(t, u).Drift)
 	changes := []struct{ hand, reported string }{
 		{"modify user where name=berthtest0 set adminlevel=Administrator", "user berthtest0: adminlevel is Administrator, want None"},
-		{"modify user where name=berthtest0 cluster=CLUSTER set grptres=cpu=1", "user berthtest0 in account members: grptres is cpu=1, want unset"},
-		{"modify user where name=berthtest1 cluster=CLUSTER set maxsubmitjobs=3", "user berthtest1 in account members: maxsubmitjobs is 3, want unset"},
-		{"modify account where name=members cluster=CLUSTER set maxjobs=7 fairshare=9", "account members: fairshare is 9, want 1; qos is extra,normal, want unset; defaultqos is extra, want unset; maxjobs is 7, want unset"},
+		{"modify user where name=berthtest0 cluster=CLUSTER set grptres=cpu=1",
+			"user berthtest0 in account members: grptres is cpu=1, want unset"},
+		{"modify user where name=berthtest1 cluster=CLUSTER set maxsubmitjobs=3",
+			"user berthtest1 in account members: maxsubmitjobs is 3, want unset"},
+		{"modify account where name=members cluster=CLUSTER set maxjobs=7 fairshare=9",
+			"account members: fairshare is 9, want 1; qos is extra,normal, want unset; defaultqos is extra, want unset; maxjobs is 7, " +
+				"want unset"},
 		{"modify account where name=root cluster=CLUSTER set grptres=gres/gpu=1", "account root: grptres is gres/gpu=1, want unset"},
 		{"add account other cluster=CLUSTER", "account other: not declared"},
 		{"add account below cluster=CLUSTER parent=other", "account below: not declared"},
 		{"add user berthtest1 account=below cluster=CLUSTER maxjobs=1", "user berthtest1 in account below: not declared"},
 		{"add user berthtest1 account=members partition=main cluster=CLUSTER", ""}, // gives no more access
-		{"modify user where name=berthtest1 account=members partition=main cluster=CLUSTER set grptres=cpu=2", "user berthtest1 in account members: grptres is cpu=2, want unset"},
-		{"modify user where name=berthtest1 cluster=CLUSTER set defaultaccount=below", "user berthtest1: defaultaccount is below, want members"},
+		{"modify user where name=berthtest1 account=members partition=main cluster=CLUSTER set grptres=cpu=2",
+			"user berthtest1 in account members: grptres is cpu=2, want unset"},
+		{"modify user where name=berthtest1 cluster=CLUSTER set defaultaccount=below",
+			"user berthtest1: defaultaccount is below, want members"},
 		{"add coordinator names=berthtest1 account=members", "user berthtest1: coordinator of account members, want none"},
 		{"add user eve account=members cluster=CLUSTER adminlevel=Operator", "user eve: not declared"},
 		{"add qos extra preempt=normal", "QoS extra: not declared"},
-		{"modify qos where name=normal set maxjobsperuser=2 flags=DenyOnLimit", "QoS normal: flags is DenyOnLimit, want unset; maxjobsperuser is 2, want unset"},
+		{"modify qos where name=normal set maxjobsperuser=2 flags=DenyOnLimit",
+			"QoS normal: flags is DenyOnLimit, want unset; maxjobsperuser is 2, want unset"},
 		{"modify account where name=members cluster=CLUSTER set qos=extra,normal defaultqos=extra", ""},
 	}
 	for _, by := range changes {

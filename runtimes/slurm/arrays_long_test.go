@@ -100,7 +100,8 @@ func TestLongTaskThatWaitsAgainLeavesItsQoS(t *testing.T) {
 	eventually(t, "two tasks run", func() (bool, string) { return strings.Count(show(), " R ") == 2, show() })
 	c.tool(t, with, "scontrol requeuehold "+id+"_1")
 	eventually(t, "the task waits, and another runs", func() (bool, string) {
-		return strings.HasPrefix(show(), id+"_1 PD") && strings.Count(show(), " R ") == 2, show() + "\n" + c.tool(t, with, "sinfo -N -o '%N %T %E'") + c.tool(t, with, "squeue -h -o '%i %T %r'")
+		return strings.HasPrefix(show(), id+"_1 PD") && strings.Count(show(), " R ") == 2,
+			show() + "\n" + c.tool(t, with, "sinfo -N -o '%N %T %E'") + c.tool(t, with, "squeue -h -o '%i %T %r'")
 	})
 
 	// Withdrawn from bob, whose job goes on with the default QoS.
@@ -148,7 +149,8 @@ func TestLongRemovalKeepsRunningTasksOfAnArray(t *testing.T) {
 	require.Equal(t, running, tasks(id, "running"))
 	require.Equal(t, []string{id + "_3,main", id + "_4,main"}, tasks(id, "pending"))
 
-	service := fmt.Sprintf(`{"reservations":[{"name":"service","start":%q,"duration_minutes":60}],`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	service := fmt.Sprintf(`{"reservations":[{"name":"service","start":%q,"duration_minutes":60}],`,
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	u = c.unit(strings.Replace(onePartition, "{", service, 1), nil, nil, 0) // and alice
 	c.carryUntilWaiting(t, u)
 	require.Equal(t, running, tasks(id, "running"))
@@ -177,7 +179,8 @@ func TestLongPlanNamesWhatSlurmEnds(t *testing.T) {
 	}
 	const held = "#SBATCH --hold\n"
 	names, large := submit(held+"#SBATCH -w gpu-2\n", "--partition=main"), submit(held+"#SBATCH -N2\n", "--partition=main")
-	het, array := submit(held+"#SBATCH -p main\n#SBATCH hetjob\n#SBATCH -p quick\n"), submit(held+"#SBATCH --array=1-300:7%3\n", "--partition=quick")
+	het, array := submit(held+"#SBATCH -p main\n#SBATCH hetjob\n#SBATCH -p quick\n"),
+		submit(held+"#SBATCH --array=1-300:7%3\n", "--partition=quick")
 	stays, both := submit(held+"#SBATCH -w gpu-1\n", "--partition=main"), submit(held, "--partition=quick,main")
 
 	less := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0) // gpu-2 and quick go
@@ -207,7 +210,8 @@ func TestLongQueueShowsAJobAsOne(t *testing.T) {
 	c, u := newCompany(t, twoPartitions, 0, 1)
 	at := c.queueOf(u, u.Effective.Key.ProjectID(), nil)
 	submit := func(script string) string { // as its user does on a login host
-		return strings.TrimSpace(c.tool(t, u, fmt.Sprintf("sbatch --parsable --uid=%s --time=10 --chdir=/tmp <<'EOF'\n#!/bin/sh\n%sEOF", alice.Name, script)))
+		return strings.TrimSpace(c.tool(t, u,
+			fmt.Sprintf("sbatch --parsable --uid=%s --time=10 --chdir=/tmp <<'EOF'\n#!/bin/sh\n%sEOF", alice.Name, script)))
 	}
 	output := func(id, want string) {
 		t.Helper()
@@ -221,13 +225,17 @@ func TestLongQueueShowsAJobAsOne(t *testing.T) {
 	wide := submit("#SBATCH --array=3\n#SBATCH -o /tmp/%A-%4a-%N.txt\necho wide\n")
 	output(wide+"_3", "wide\n")
 
-	steps, err := c.rt.Submit(t.Context(), at, queue.Submission{ProjectID: u.Effective.Key.ProjectID(), Request: queue.Request{Script: "#!/bin/sh\nsrun -n1 sh -c 'echo in a step'\n"}, User: alice, IdempotencyKey: rand.Text()})
+	steps, err := c.rt.Submit(t.Context(), at,
+		queue.Submission{ProjectID: u.Effective.Key.ProjectID(),
+			Request: queue.Request{Script: "#!/bin/sh\nsrun -n1 sh -c 'echo in a step'\n"}, User: alice, IdempotencyKey: rand.Text()})
 	require.NoError(t, err)
 	output(steps.JobID, "in a step\n")
 
 	titan := rand.Text()
 	for range 3 { // a call does not take the refusal of an earlier one for its job, nor once slurmdbd has that
-		_, err = c.rt.Submit(t.Context(), at, queue.Submission{ProjectID: u.Effective.Key.ProjectID(), Request: queue.Request{Script: "#!/bin/sh\n#SBATCH --gres=gpu:TitanX:1\n"}, User: alice, IdempotencyKey: titan})
+		_, err = c.rt.Submit(t.Context(), at,
+			queue.Submission{ProjectID: u.Effective.Key.ProjectID(),
+				Request: queue.Request{Script: "#!/bin/sh\n#SBATCH --gres=gpu:TitanX:1\n"}, User: alice, IdempotencyKey: titan})
 		require.ErrorIs(t, err, queue.ErrDenied)
 		require.ErrorContains(t, err, "Requested node configuration is not available")
 		eventually(t, "slurmdbd has the job that slurmctld refused", func() (bool, string) {

@@ -250,7 +250,8 @@ func (c associations) apply(ctx context.Context, have accounting.Tree, lacks fun
 
 // notChanged describes a change that was not made, with what sacctmgr said.
 func (c associations) notChanged(ch accounting.Change, calls []runtimes.Op, res []runtimes.Result) error {
-	err := fmt.Errorf("host %s: sacctmgr did not change this: %s; if it gives no reason, see %s/slurmdbd.log", c.host.Name(), ch, c.stack.Log())
+	err := fmt.Errorf("host %s: sacctmgr did not change this: %s; if it gives no reason, see %s/slurmdbd.log", c.host.Name(), ch,
+		c.stack.Log())
 	for i, r := range res {
 		if r.Exit != 0 {
 			err = errors.Join(err, c.exitError(calls[i], r))
@@ -343,7 +344,8 @@ func (c associations) reopenRemoved(gone []accounting.Change) {
 		closing = append(closing, accountTarget(a.ProjectID))
 	}
 	for target := range c.rec.Closing {
-		isOurs := slices.ContainsFunc([]string{userTarget(""), qosTarget(""), accountTarget("")}, func(kind string) bool { return strings.HasPrefix(target, kind) })
+		isOurs := slices.ContainsFunc([]string{userTarget(""), qosTarget(""), accountTarget("")},
+			func(kind string) bool { return strings.HasPrefix(target, kind) })
 		if isOurs && !slices.Contains(closing, target) {
 			c.rec.reopen(target)
 		}
@@ -479,7 +481,8 @@ func (c associations) leaveQoS(ctx context.Context, name string, filter jobFilte
 	why := "" // of the first job that slurmctld refused to move
 	for _, account := range slices.Sorted(maps.Keys(want.Accounts)) {
 		standard := cmp.Or(want.Accounts[account].Settings["defaultqos"], accounting.Normal)
-		_, pending, err := c.jobs.list(ctx, jobFilter{options: append([]string{"--account=" + account}, filter.options...), uids: filter.uids})
+		_, pending, err := c.jobs.list(ctx,
+			jobFilter{options: append([]string{"--account=" + account}, filter.options...), uids: filter.uids})
 		if err != nil {
 			return err
 		}
@@ -493,7 +496,8 @@ func (c associations) leaveQoS(ctx context.Context, name string, filter jobFilte
 		return err
 	}
 	if len(pending) > 0 { // such as one that is longer than the other QoS allows
-		said := fmt.Sprintf("job %s still waits in QoS %s, and slurmctld does not move it to the default QoS of its account: change the job, or cancel it", pending[0].ID, name)
+		said := fmt.Sprintf("job %s still waits in QoS %s, and slurmctld does not move it to the default QoS of its account: change the "+
+			"job, or cancel it", pending[0].ID, name)
 		if why != "" {
 			said += ": " + why
 		}

@@ -40,7 +40,8 @@ type backupFault struct {
 }
 
 func (f *backupFault) String() string {
-	return fmt.Sprintf("the backup of %s failed, and the next attempt is after %s: %s", f.At.Format(time.RFC3339), f.At.Add(backupRetry).Format(time.RFC3339), f.Error)
+	return fmt.Sprintf("the backup of %s failed, and the next attempt is after %s: %s", f.At.Format(time.RFC3339),
+		f.At.Add(backupRetry).Format(time.RFC3339), f.Error)
 }
 
 // backupDue returns the time since which a backup is due: the last time that the clock

@@ -22,7 +22,8 @@ import (
 // its class says: slurmctld has the new value, and a running job goes on.
 func TestLongParametersTakeEffect(t *testing.T) {
 	t.Parallel()
-	c, u := newCompanyOn(bareStage(t), t, `{"partitions":[{"name":"main","default":true}],"scheduler":{"interval_seconds":30},"preemption":{"by":"partition","mode":"requeue"},
+	c, u := newCompanyOn(bareStage(t), t,
+		`{"partitions":[{"name":"main","default":true}],"scheduler":{"interval_seconds":30},"preemption":{"by":"partition","mode":"requeue"},
 		"priority":{"type":"multifactor","weights":{"age":1},"decay_half_life_hours":168,"max_age_hours":168}}`, 0)
 	version := string(c.version)
 	job := c.submit(t, u, alice, "sleep 600", 1)
@@ -58,7 +59,8 @@ func TestLongParametersTakeEffect(t *testing.T) {
 				return strings.EqualFold(line, want) || strings.EqualFold(line, strings.ReplaceAll(want, "sec", "s"))
 			})
 			if !found {
-				failed = append(failed, fmt.Sprintf("%s (%s): want %q; shown: %q", p.Name, class, want, regexp.MustCompile(`(?mi)^`+p.Name+`\s.*$`).FindString(shown)))
+				failed = append(failed, fmt.Sprintf("%s (%s): want %q; shown: %q", p.Name, class, want,
+					regexp.MustCompile(`(?mi)^`+p.Name+`\s.*$`).FindString(shown)))
 			}
 		}
 		require.Equal(t, running, c.await(t, u, job, slurmtest.Running), "after %s", class)
@@ -111,22 +113,23 @@ func TestLongDownNodes(t *testing.T) {
 // other has, for each parameter that TestLongParametersTakeEffect changes, another value and
 // what `scontrol show config` has then, by the key there if it differs.
 var other = map[string][2]string{
-	"SlurmctldTimeout":         {"40", "SlurmctldTimeout = 40 sec"},
-	"SlurmdTimeout":            {"333", "SlurmdTimeout = 333 sec"},
-	"KillWait":                 {"44", "KillWait = 44 sec"},
-	"UnkillableStepTimeout":    {"190", "UnkillableStepTimeout = 190 sec"},
-	"ReturnToService":          {"0", "ReturnToService = 0"},
-	"HealthCheckProgram":       {"/usr/local/libexec/berth-slurm/check", "HealthCheckProgram = /usr/local/libexec/berth-slurm/check"},
-	"HealthCheckInterval":      {"600", "HealthCheckInterval = 600 sec"},
-	"HealthCheckNodeState":     {"IDLE", "HealthCheckNodeState = IDLE"},
-	"Prolog":                   {"/bin/true", "Prolog = /bin/true"},
-	"Epilog":                   {"/bin/true", "Epilog = /bin/true"},
-	"PrologEpilogTimeout":      {"77", "PrologEpilogTimeout = 77"},
-	"MailProg":                 {"/bin/false", "MailProg = /bin/false"},
-	"DefMemPerCPU":             {"123", "DefMemPerCPU = 123"},
-	"DefMemPerGPU":             {"321", "JobDefaults = DefCpuPerGPU=1,DefMemPerGPU=321"},
-	"DefCpuPerGPU":             {"1", "JobDefaults = DefCpuPerGPU=1,DefMemPerGPU=321"},
-	"SchedulerParameters":      {"sched_interval=2,batch_sched_delay=1,bf_interval=31,bf_continue,bf_window=2880,bf_resolution=120", "SchedulerParameters = sched_interval=2,batch_sched_delay=1,bf_interval=31,bf_continue,bf_window=2880,bf_resolution=120"},
+	"SlurmctldTimeout":      {"40", "SlurmctldTimeout = 40 sec"},
+	"SlurmdTimeout":         {"333", "SlurmdTimeout = 333 sec"},
+	"KillWait":              {"44", "KillWait = 44 sec"},
+	"UnkillableStepTimeout": {"190", "UnkillableStepTimeout = 190 sec"},
+	"ReturnToService":       {"0", "ReturnToService = 0"},
+	"HealthCheckProgram":    {"/usr/local/libexec/berth-slurm/check", "HealthCheckProgram = /usr/local/libexec/berth-slurm/check"},
+	"HealthCheckInterval":   {"600", "HealthCheckInterval = 600 sec"},
+	"HealthCheckNodeState":  {"IDLE", "HealthCheckNodeState = IDLE"},
+	"Prolog":                {"/bin/true", "Prolog = /bin/true"},
+	"Epilog":                {"/bin/true", "Epilog = /bin/true"},
+	"PrologEpilogTimeout":   {"77", "PrologEpilogTimeout = 77"},
+	"MailProg":              {"/bin/false", "MailProg = /bin/false"},
+	"DefMemPerCPU":          {"123", "DefMemPerCPU = 123"},
+	"DefMemPerGPU":          {"321", "JobDefaults = DefCpuPerGPU=1,DefMemPerGPU=321"},
+	"DefCpuPerGPU":          {"1", "JobDefaults = DefCpuPerGPU=1,DefMemPerGPU=321"},
+	"SchedulerParameters": {"sched_interval=2,batch_sched_delay=1,bf_interval=31,bf_continue,bf_window=2880,bf_resolution=120",
+		"SchedulerParameters = sched_interval=2,batch_sched_delay=1,bf_interval=31,bf_continue,bf_window=2880,bf_resolution=120"},
 	"PriorityWeightAge":        {"11", "PriorityWeightAge = 11"},
 	"PriorityWeightFairshare":  {"12", "PriorityWeightFairShare = 12"},
 	"PriorityWeightJobSize":    {"13", "PriorityWeightJobSize = 13"},
@@ -199,7 +202,8 @@ func (c *company) edit(t *testing.T, u plan.Unit, list []profile.Parameter) {
 		data = regexp.MustCompile(`(?mi)^`+p.Name+`=.*\n`).ReplaceAllString(data, "")
 		data += p.Name + "=" + other[p.Name][0] + "\n"
 		if p.Name == "TopologyPlugin" {
-			_, err = c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "echo SwitchName=a Nodes="+c.workers[0].Key.Name+" > "+strings.Replace(conf, "slurm.conf", "topology.conf", 1))
+			_, err = c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c",
+				"echo SwitchName=a Nodes="+c.workers[0].Key.Name+" > "+strings.Replace(conf, "slurm.conf", "topology.conf", 1))
 			require.NoError(t, err)
 		}
 	}
@@ -221,7 +225,8 @@ func (c *company) takeOver(t *testing.T, u plan.Unit, class profile.Activation) 
 	registered := func() {
 		t.Helper()
 		eventually(t, "node is registered", func() (bool, string) {
-			out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+cluster.Name(u.Effective.Key)+"/slurm.conf sinfo -h -N -o '%T %v'")
+			out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c",
+				"SLURM_CONF=/etc/slurm/"+cluster.Name(u.Effective.Key)+"/slurm.conf sinfo -h -N -o '%T %v'")
 			return err == nil && !strings.ContainsAny(out, "*") && strings.Contains(out, "."), out
 		})
 	}
@@ -233,7 +238,8 @@ func (c *company) takeOver(t *testing.T, u plan.Unit, class profile.Activation) 
 	}
 	server := u.Members[0].Address + ":" + strings.TrimSpace(c.tool(t, u, "sh -c 'sed -n s/^SlurmctldPort=//p $SLURM_CONF'"))
 	for _, m := range workersOf(u).Members {
-		restart(m, profile.Slurmd, map[string]string{profile.ParamServer: server, profile.ParamNode: m.Node, profile.ParamDevices: "/dev/nvidia0,/dev/nvidia1"})
+		restart(m, profile.Slurmd, map[string]string{profile.ParamServer: server, profile.ParamNode: m.Node,
+			profile.ParamDevices: "/dev/nvidia0,/dev/nvidia1"})
 	}
 	registered()
 }

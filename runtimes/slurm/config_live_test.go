@@ -76,7 +76,8 @@ func TestSiteConfig(t *testing.T) {
 		{`"private_data": ["jobs"]`, `"private_data": []`},
 		{`"type": "multifactor"`, `"type": "basic"`},
 		{`"identity": "managed"`, `"retention": {"records_months": 24, "usage_months": 36}, "identity": "managed"`},
-		{fmt.Sprintf(`{"switches": [{"name": "rack1", "nodes": ["%s"]}, {"name": "rack2", "nodes": ["%s"]}]}`, c.workers[0].Key.Name, c.workers[1].Key.Name), `{"switches": []}`},
+		{fmt.Sprintf(`{"switches": [{"name": "rack1", "nodes": ["%s"]}, {"name": "rack2", "nodes": ["%s"]}]}`, c.workers[0].Key.Name,
+			c.workers[1].Key.Name), `{"switches": []}`},
 	} {
 		require.Contains(t, config, change[0])
 		config = strings.Replace(config, change[0], change[1], 1)
@@ -92,7 +93,8 @@ func TestSiteConfig(t *testing.T) {
 		require.Equal(t, running, c.await(t, u, urgent, slurmtest.Running), change[1])
 	}
 	require.Contains(t, show("partition urgent"), " TotalNodes=2 ")
-	variable := c.tool(t, u, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock -e \"show variables like 'innodb_snapshot_isolation'\"")
+	variable := c.tool(t, u, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock -e \"show variables like "+
+		"'innodb_snapshot_isolation'\"")
 	require.NotContains(t, variable, "ON", "slurmdbd 26.05 ends when two of its transactions meet")
 	kept := c.tool(t, u, "sacctmgr show config")
 	for name, months := range map[string]int{"Event": 24, "Job": 24, "Resv": 24, "Step": 24, "Suspend": 24, "TXN": 24, "Usage": 36} {
@@ -143,16 +145,19 @@ func TestReservations(t *testing.T) {
 	require.Contains(t, show(u), "ReservationName=berth-service "+at(start))
 
 	// Changed, with another beside it.
-	u = config(reserved("service", start.Add(time.Hour), 120, "") + "," + reserved("now", time.Now().UTC().Truncate(time.Second).Add(-time.Minute), 60, on))
+	u = config(reserved("service", start.Add(time.Hour), 120, "") + "," +
+		reserved("now", time.Now().UTC().Truncate(time.Second).Add(-time.Minute), 60, on))
 	p = c.plan(t, u, false)
-	require.Contains(t, fmt.Sprint(p.Actions[0].Impact.Notes), "jobs that would still run at "+start.Add(time.Hour).Format(time.RFC3339)+" wait for the end of reservation service")
+	require.Contains(t, fmt.Sprint(p.Actions[0].Impact.Notes),
+		"jobs that would still run at "+start.Add(time.Hour).Format(time.RFC3339)+" wait for the end of reservation service")
 	c.carry(t, u, false)
 	require.Contains(t, show(u), "ReservationName=berth-service "+at(start.Add(time.Hour)))
 	require.Contains(t, show(u), "ReservationName=berth-now ")
 	require.Equal(t, running, c.await(t, u, short, slurmtest.Running), "a running job goes on")
 
 	none := config(reserved("nowhere", start, 120, `,"nodes":{"names":["elsewhere"]}`))
-	require.Contains(t, fmt.Sprint(c.plan(t, none, false).Actions[0].Impact.Notes), "reservation nowhere is not made, as its nodes select no worker")
+	require.Contains(t, fmt.Sprint(c.plan(t, none, false).Actions[0].Impact.Notes),
+		"reservation nowhere is not made, as its nodes select no worker")
 	u = config("")
 	c.carry(t, u, false)
 	require.NotContains(t, show(u), "berth-")

@@ -83,7 +83,8 @@ func (c *control) service(name, verb string) runtimes.Op {
 	if name == profile.MariaDB {
 		unit = ""
 	}
-	return runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: verb, TimeoutMS: int(c.env.timeouts.Ready.Milliseconds()) * 2 / 3}}
+	return runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: verb,
+		TimeoutMS: int(c.env.timeouts.Ready.Milliseconds()) * 2 / 3}}
 }
 
 // slurmd returns a service operation with the parameters that a start needs.
@@ -132,7 +133,8 @@ func isContactLost(err error) bool {
 // asWaiting turns an error that blocks nothing else into ErrWaiting: a person has to mend its
 // cause. It returns lost contact, another leader and a context that ended unchanged.
 func asWaiting(err error) error {
-	if err == nil || isContactLost(err) || errors.Is(err, runtimes.ErrStaleEpoch) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || isContactLost(err) || errors.Is(err, runtimes.ErrStaleEpoch) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return waiting("%s", strings.ReplaceAll(err.Error(), "\n", "; "))

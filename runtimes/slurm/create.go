@@ -151,7 +151,8 @@ func (c lifecycle) checkEarlier(conf []byte, after *plan.Unit) error {
 		return err
 	}
 	gone := func(what, name string) error {
-		return runtimes.NeedsPerson(fmt.Errorf("host %s: the record %s is gone, and %s has the %s %s, which %s no longer declares: declare it again, and remove it once the record is made again",
+		return runtimes.NeedsPerson(fmt.Errorf("host %s: the record %s is gone, and %s has the %s %s, which %s no longer declares: "+
+			"declare it again, and remove it once the record is made again",
 			c.host.Name(), c.stack.Record(), c.stack.Conf(), what, name, c.key))
 	}
 	for node := range cluster.NodeLines(conf) {

@@ -234,7 +234,8 @@ func (c stackDaemons) reconfigure(ctx context.Context) error {
 	if _, err := c.runChecked(ctx, call); err != nil {
 		return err
 	}
-	joins := !c.rec.version().Reexecutes() && slices.ContainsFunc(c.rec.workers(), func(m plan.Member) bool { return !c.rec.HasJoined(m.Node) })
+	joins := !c.rec.version().Reexecutes() &&
+		slices.ContainsFunc(c.rec.workers(), func(m plan.Member) bool { return !c.rec.HasJoined(m.Node) })
 	if joins {
 		if err := c.env.poll(ctx, "reconfigure at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 			agents, err := ask(ctx, c.control, cli.Agents())
@@ -294,7 +295,8 @@ func (c stackDaemons) makeDatabase(ctx context.Context) error {
 			removeTreeOp(profile.DatabaseData), // of an interrupted attempt
 			ownDirOp(profile.DatabaseDir, 0o755, profile.DatabaseUser),
 			ownDirOp(profile.DatabaseData, 0o700, profile.DatabaseUser),
-			runtimes.Op{Run: &runtimes.Run{Program: "mariadb-install-db", Args: profile.InstallDBArgs(), TimeoutMS: 2 * int(c.env.timeouts.Ready.Milliseconds())}},
+			runtimes.Op{Run: &runtimes.Run{Program: "mariadb-install-db", Args: profile.InstallDBArgs(),
+				TimeoutMS: 2 * int(c.env.timeouts.Ready.Milliseconds())}},
 			writeOp(profile.DatabaseInstalled, cluster.File{Data: []byte("made by Berth\n"), Mode: 0o644}),
 		)
 		if err != nil {
@@ -318,7 +320,8 @@ func (c stackDaemons) checkNoDatabase(ctx context.Context, running bool) error {
 	const lost = "host %s: %s is missing, but %s; if the database in %s is intact, create that file again"
 	for _, o := range others {
 		if o.Complete {
-			return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, o.Unit.Effective.Key.String()+" has its accounting in it", profile.DatabaseData)
+			return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, o.Unit.Effective.Key.String()+" has its accounting in it",
+				profile.DatabaseData)
 		}
 	}
 	if running {

@@ -108,7 +108,8 @@ chmod 755 /usr/bin/%[1]s`, tool))
 	leave := func() error {
 		p := plan.Plan{Key: u.Effective.Key, Before: &u, After: &left}
 		a := plan.Action{ID: "leave.1", Verb: plan.Leave, Member: worker.Members[0].Name, Node: worker.Members[0].Node}
-		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
+		return c.rt.Apply(t.Context(),
+			runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
 	}
 	err := leave()
 	t.Logf("leave: %v", err)

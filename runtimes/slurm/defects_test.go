@@ -43,7 +43,8 @@ func knowsUser(answer string) bool {
 // tool runs one of Slurm's tools on the control host.
 func (c *company) tool(t testing.TB, u plan.Unit, line string) string {
 	t.Helper()
-	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+cluster.Name(u.Effective.Key)+"/slurm.conf "+line)
+	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c",
+		"SLURM_CONF=/etc/slurm/"+cluster.Name(u.Effective.Key)+"/slurm.conf "+line)
 	require.NoError(t, err, out)
 	return out
 }

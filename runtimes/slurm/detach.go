@@ -12,8 +12,8 @@ import (
 
 // A project is detached in this order, so that a crash at any point leaves no job without its
 // account and no partition open to others: its account takes no new jobs; its queued jobs are
-// cancelled and its running ones end; the records of what they used go to berth/status; partitions no longer name the account and its QoS; then
-// associations, account and QoS are removed.
+// cancelled and its running ones end; the records of what they used go to berth/status; partitions no longer name the account and its QoS;
+// then associations, account and QoS are removed.
 
 // detach ends the jobs of projects that are being detached, whose accounts are closed. An account
 // without jobs is no longer in the record; the files and the removal of it follow. A project whose

@@ -32,7 +32,8 @@ func TestUsersOfADirectory(t *testing.T) {
 		}
 	}
 	enter := func(u schema.UnixUser) {
-		directory(fmt.Sprintf("echo '%s:x:%d:%[2]d::/tmp:/bin/bash' >>/etc/passwd; echo '%[1]s:x:%[2]d:' >>/etc/group; echo '%[1]s:!:20000:0:99999:7:::' >>/etc/shadow", u.Name, u.UID))
+		directory(fmt.Sprintf("echo '%s:x:%d:%[2]d::/tmp:/bin/bash' >>/etc/passwd; echo '%[1]s:x:%[2]d:' >>/etc/group; echo "+
+			"'%[1]s:!:20000:0:99999:7:::' >>/etc/shadow", u.Name, u.UID))
 	}
 	external := func(config string) string { return strings.Replace(config, `"managed"`, `"external"`, 1) }
 	enter(alice)

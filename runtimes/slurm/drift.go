@@ -18,12 +18,13 @@ const (
 	driftUnit          plan.DriftKind = "unit"          // A unit file of systemd was changed, or is of another version of berth-host.
 	driftDisk          plan.DriftKind = "disk"          // A disk of the control host is full.
 	driftDatabase      plan.DriftKind = "database"      // The accounting database does not accept writes.
-	driftMungeKey      plan.DriftKind = "munge.key"     // The MUNGE key of the control host is missing, or has another content, mode or owner.
-	driftReservations  plan.DriftKind = "reservations"  // A reservation differs from the declared one.
-	driftAccounting    plan.DriftKind = "accounting"    // Associations or limits differ from the declared ones.
-	driftUsers         plan.DriftKind = "users"         // Accounts of users on a host differ from the declared users.
-	driftAccess        plan.DriftKind = "access"        // A user or a partition is closed while a change removes it.
-	driftBackup        plan.DriftKind = "backup"        // A backup of the control host is due.
+	// The MUNGE key of the control host is missing, or has another content, mode or owner.
+	driftMungeKey     plan.DriftKind = "munge.key"
+	driftReservations plan.DriftKind = "reservations" // A reservation differs from the declared one.
+	driftAccounting   plan.DriftKind = "accounting"   // Associations or limits differ from the declared ones.
+	driftUsers        plan.DriftKind = "users"        // Accounts of users on a host differ from the declared users.
+	driftAccess       plan.DriftKind = "access"       // A user or a partition is closed while a change removes it.
+	driftBackup       plan.DriftKind = "backup"       // A backup of the control host is due.
 )
 
 // drifts collects the drift of a unit.
@@ -154,7 +155,8 @@ func (v *observation) workerDrift() []plan.Drift {
 			continue
 		}
 		if !slices.Equal(w.record.Users, want) {
-			out = append(out, plan.Drift{Member: m.Name, What: driftUsers, Detail: "accounts on " + m.Node + " differ from the declared users"})
+			out = append(out, plan.Drift{Member: m.Name, What: driftUsers,
+				Detail: "accounts on " + m.Node + " differ from the declared users"})
 		}
 		for _, name := range w.outdated {
 			out = append(out, plan.Drift{Member: m.Name, What: driftUnit, Detail: unitDetail(name)})

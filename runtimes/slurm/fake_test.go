@@ -67,7 +67,8 @@ func (f *fakeHosts) host(name string) *fakeHost {
 	defer f.mu.Unlock()
 	h := f.hosts[name]
 	if h == nil {
-		h = &fakeHost{all: f, name: name, files: map[string][]byte{}, modes: map[string]uint32{}, services: map[string]bool{}, users: map[string]int{}}
+		h = &fakeHost{all: f, name: name, files: map[string][]byte{}, modes: map[string]uint32{}, services: map[string]bool{},
+			users: map[string]int{}}
 		f.hosts[name] = h
 	}
 	return h
@@ -143,7 +144,8 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 				data, ok = h.all.hosts["ctl"].files[here]
 			}
 			sum := sha256.Sum256(data)
-			st := runtimes.FileStat{Path: p, Exists: ok, Mode: h.modes[p], SHA256: hex.EncodeToString(sum[:]), Made: ok && (h.made == nil || h.made(p))}
+			st := runtimes.FileStat{Path: p, Exists: ok, Mode: h.modes[p], SHA256: hex.EncodeToString(sum[:]), Made: ok &&
+				(h.made == nil || h.made(p))}
 			if strings.HasPrefix(p, "/dev/") {
 				st.Exists, st.Type = true, "char"
 			}
@@ -239,7 +241,9 @@ type fakeCluster struct {
 const idleNode = `{"name":"gpu-1","state":"idle","state_flags":[],"reason":"","gres":"gpu:a100:1","features":"worker,gpu,a100","partitions":["main"],"weight":1,"cpus":4,"alloc_cpus":0,"real_memory":4000,"slurmd_version":"x","boot_time":1}`
 
 // newerNode turns a node of 22.05 into the shape of 24.11.
-var newerNode = strings.NewReplacer(`"state":"idle","state_flags":[]`, `"state":["IDLE"]`, `"state":"idle","state_flags":["`, `"state":["IDLE","`, `"features":"worker,gpu,a100"`, `"features":["worker","gpu","a100"]`, "slurmd_version", "version", `"boot_time":1`, `"boot_time":{"set":true,"infinite":false,"number":1}`)
+var newerNode = strings.NewReplacer(`"state":"idle","state_flags":[]`, `"state":["IDLE"]`, `"state":"idle","state_flags":["`,
+	`"state":["IDLE","`, `"features":"worker,gpu,a100"`, `"features":["worker","gpu","a100"]`, "slurmd_version", "version", `"boot_time":1`,
+	`"boot_time":{"set":true,"infinite":false,"number":1}`)
 
 func nodeDrained(reason string) string {
 	return strings.NewReplacer(`[]`, `["DRAIN"]`, `"reason":""`, `"reason":"`+reason+`"`).Replace(idleNode)
@@ -247,7 +251,8 @@ func nodeDrained(reason string) string {
 
 // runtime returns the runtime of a daemon that waits so long for a start.
 func (c *fakeCluster) runtime(ready time.Duration) *Runtime {
-	return New(Options{Hosts: c.hosts, Timeouts: Timeouts{Call: time.Minute, Ready: ready, Look: time.Minute}, Now: func() time.Time { return c.now }})
+	return New(Options{Hosts: c.hosts, Timeouts: Timeouts{Call: time.Minute, Ready: ready, Look: time.Minute},
+		Now: func() time.Time { return c.now }})
 }
 
 func newCluster(t *testing.T) *fakeCluster {
@@ -256,12 +261,14 @@ func newCluster(t *testing.T) *fakeCluster {
 	c := &fakeCluster{
 		hosts: f, ctl: f.host("ctl"), wk: f.host("gpu-1"), now: time.Unix(1_700_000_000, 0),
 		partitions: []string{"main"}, node: idleNode, version: "22.05.8",
-		hardware: "CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1", hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
+		hardware: "CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1", hash: "HASH_VAL = Match",
+		workerHash: "HASH_VAL = Match",
 	}
 	c.rt = c.runtime(await.Limit)
 	c.unit = plan.Unit{
 		Effective: schema.EffectiveUnit{
-			Key: schema.InstanceKey("t", "p", "one"), DesiredState: schema.DesiredRunning, Users: []schema.UnixUser{{Name: "alice", UID: 2001}},
+			Key: schema.InstanceKey("t", "p", "one"), DesiredState: schema.DesiredRunning,
+			Users: []schema.UnixUser{{Name: "alice", UID: 2001}},
 		},
 		Members: []plan.Member{
 			{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "ctl", Address: "10.77.0.10"},
@@ -278,7 +285,8 @@ func newCluster(t *testing.T) *fakeCluster {
 	for _, name := range controlServices() {
 		c.ctl.services[name] = true
 	}
-	mine := workerRecord{Format: workerFormat, Cluster: rec.Cluster, Key: c.unit.Effective.Key, Node: "gpu-1", Users: c.unit.Effective.Users}
+	mine := workerRecord{Format: workerFormat, Cluster: rec.Cluster, Key: c.unit.Effective.Key, Node: "gpu-1",
+		Users: c.unit.Effective.Users}
 	c.wk.files[workerRecordPath] = mine.encode()
 	c.wk.files[profile.WorkerMungeKey], c.wk.modes[profile.WorkerMungeKey] = []byte("key"), keyMode
 	for _, u := range c.unit.Effective.Users {
@@ -298,7 +306,8 @@ func newCluster(t *testing.T) *fakeCluster {
 func (c *fakeCluster) freshRecord() record {
 	rec := record{
 		Format: recordFormat, Cluster: cluster.Name(c.unit.Effective.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
-		Ports: cluster.Ports{Slurmctld: cluster.FirstPort, Slurmdbd: cluster.FirstPort + 1}, upkeep: upkeep{MungeKey: digest([]byte("key")), BackedUp: c.now},
+		Ports:  cluster.Ports{Slurmctld: cluster.FirstPort, Slurmdbd: cluster.FirstPort + 1},
+		upkeep: upkeep{MungeKey: digest([]byte("key")), BackedUp: c.now},
 	}
 	rec.setJoined(c.unit.Members[1])
 	return rec
@@ -450,7 +459,8 @@ func (c *fakeCluster) snapshot() string {
 	for _, job := range c.queue {
 		words := strings.Fields(job)
 		named := strings.Join(words[4:], "") // the nodes that it asks for by name
-		out += words[0] + "|" + words[0] + "|" + words[1] + "|" + words[2] + "|members|normal|" + words[3] + "||cpu=1|1795395501|5:00|" + named +
+		out += words[0] + "|" + words[0] + "|" + words[1] + "|" + words[2] + "|members|normal|" + words[3] + "||cpu=1|1795395501|5:00|" +
+			named +
 			"|None|1|1M|N/A|(null)|\n"
 	}
 	return out

@@ -54,8 +54,10 @@ func readFaults(t testing.TB) (all []worldFault) {
 		require.NoError(t, err)
 		f := worldFault{name: strings.TrimSuffix(filepath.Base(file), ".yaml")}
 		require.NoError(t, yaml.UnmarshalStrict(data, &f), file)
-		require.True(t, f.About != "" && f.Told != "" && slices.Contains([]string{"ctl", "gpu-1", "gpu-2"}, f.Host), "%s: about, told or host", file)
-		require.True(t, f.Fate == repaired || (f.Fate == respected || f.Fate == reported) && f.Holds != "" && f.Undo != "", "%s: fate", file)
+		require.True(t, f.About != "" && f.Told != "" && slices.Contains([]string{"ctl", "gpu-1", "gpu-2"}, f.Host),
+			"%s: about, told or host", file)
+		require.True(t, f.Fate == repaired || (f.Fate == respected || f.Fate == reported) && f.Holds != "" && f.Undo != "", "%s: fate",
+			file)
 		f.Told = os.Expand(f.Told, func(name string) string { return faultPaths[name] })
 		all = append(all, f)
 	}
@@ -233,7 +235,8 @@ func brokenFilesAreRestored(t *testing.T, faults ...brokenFile) {
 	const breakIt = "echo NoSuchKey=1 >>$etc/slurm.conf"
 	apply := func(verb plan.Verb, after *plan.Unit) {
 		before := u
-		p := plan.Plan{Key: u.Effective.Key, Before: &before, After: after, Actions: []plan.Action{{ID: "x", Verb: verb, Member: "worker-1", Node: u.Members[2].Node}}}
+		p := plan.Plan{Key: u.Effective.Key, Before: &before, After: after,
+			Actions: []plan.Action{{ID: "x", Verb: verb, Member: "worker-1", Node: u.Members[2].Node}}}
 		require.NoError(t, c.apply(t, p), verb)
 	}
 	c.onControl(t, u, "scancel "+job.ID)
@@ -286,7 +289,8 @@ func TestLongLostJobDoesNotKeepItsUser(t *testing.T) {
 	lost := c.await(t, u, c.submit(t, u, alice, "sleep 600", 1), slurmtest.Running)
 	accounted(lost.ID, "RUNNING")
 	// It is killed before it writes its state again.
-	c.onControl(t, u, "p=$(cat $run/slurmctld.pid); kill -9 $p; while test -d /proc/$p; do sleep 0.01; done; rm -r /var/lib/slurm/$(basename $etc)/state/*; cp -a /tmp/state/* /var/lib/slurm/$(basename $etc)/state/")
+	c.onControl(t, u, "p=$(cat $run/slurmctld.pid); kill -9 $p; while test -d /proc/$p; do sleep 0.01; done; rm -r "+
+		"/var/lib/slurm/$(basename $etc)/state/*; cp -a /tmp/state/* /var/lib/slurm/$(basename $etc)/state/")
 	c.carry(t, u, false)
 	require.NotContains(t, c.onControl(t, u, "squeue -h -o %A"), lost.ID)
 	accounted(lost.ID, "COMPLETED")

@@ -168,7 +168,8 @@ chown mysql %[5]s
 			script := "set -e\n" + users + fmt.Sprintf("mkdir -p %s %s\necho %s | base64 -d >%[4]s; chown munge %[4]s; chmod 400 %[4]s\n",
 				profile.WorkerSpoolDir, profile.LogDir, key, profile.WorkerMungeKey) +
 				command(t, profile.MungedWorker, stack.Cluster, nil) +
-				command(t, profile.Slurmd, stack.Cluster, map[string]string{profile.ParamNode: m.Node, profile.ParamServer: control.Address + ":" + port})
+				command(t, profile.Slurmd, stack.Cluster,
+					map[string]string{profile.ParamNode: m.Node, profile.ParamServer: control.Address + ":" + port})
 			_, err := c.lab.Run(t.Context(), m.Node, "bash", "-c", script)
 			return err
 		})
@@ -183,11 +184,14 @@ func (c *company) removeByHand(t testing.TB, u plan.Unit) {
 	t.Helper()
 	stack := profile.Stack{Cluster: cluster.Name(u.Effective.Key)}
 	for _, m := range u.Members {
-		script := "for p in $(pidof slurmctld slurmd slurmdbd munged mariadbd slurmd-wlm slurmctld-wlm slurmdbd-wlm); do kill -9 $p; done; sleep 0.5\n" +
+		script := "for p in $(pidof slurmctld slurmd slurmdbd munged mariadbd slurmd-wlm slurmctld-wlm slurmdbd-wlm); do kill -9 $p; " +
+			"done; sleep 0.5\n" +
 			"userdel -r berthtest0; userdel -r berthtest1\n" +
-			"rm -rf " + strings.Join([]string{stack.Etc(), stack.Lib(), stack.Log(), stack.Munge().Key(), stack.Munge().Run(), stack.Munge().Log(), stack.Munge().Seed(),
+			"rm -rf " + strings.Join([]string{stack.Etc(), stack.Lib(), stack.Log(), stack.Munge().Key(), stack.Munge().Run(),
+			stack.Munge().Log(), stack.Munge().Seed(),
 			stack.Run(), profile.DatabaseDir,
-			profile.DatabaseRunDir, profile.DatabaseFiles, profile.WorkerMungeKey, profile.WorkerMungeRun, profile.WorkerMungeLog, profile.WorkerMungeSeed, profile.WorkerSpoolDir, profile.WorkerRunDir, profile.WorkerLog}, " ")
+			profile.DatabaseRunDir, profile.DatabaseFiles, profile.WorkerMungeKey, profile.WorkerMungeRun, profile.WorkerMungeLog,
+			profile.WorkerMungeSeed, profile.WorkerSpoolDir, profile.WorkerRunDir, profile.WorkerLog}, " ")
 		_, err := c.lab.Run(t.Context(), m.Node, "sh", "-c", script)
 		require.NoError(t, err)
 	}

@@ -181,7 +181,8 @@ func (c configFiles) compare(ctx context.Context, want *cluster.Cluster) (found 
 	if err != nil {
 		return found, err
 	}
-	res, err := c.do(ctx, statOp(slices.Sorted(maps.Keys(rendered))...), queryOp(c.control, cli.ShowConfig()), queryOp(c.control, tools.Nodes), queryOp(c.control, cli.Partitions()))
+	res, err := c.do(ctx, statOp(slices.Sorted(maps.Keys(rendered))...), queryOp(c.control, cli.ShowConfig()),
+		queryOp(c.control, tools.Nodes), queryOp(c.control, cli.Partitions()))
 	if err != nil {
 		return found, err
 	}

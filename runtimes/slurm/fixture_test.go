@@ -147,7 +147,8 @@ func (s *stage) showLogs(t testing.TB) {
 		return
 	}
 	for _, n := range append([]*schema.Node{s.control}, s.workers...) {
-		const script = "date; ps -e -o pid,stat,etimes,args | grep -E '[s]lurm|[m]unge|[m]aria'; find /var/log/slurm /var/log/munge -name '*.log' -exec tail -v -n 30 {} + 2>/dev/null"
+		const script = "date; ps -e -o pid,stat,etimes,args | grep -E '[s]lurm|[m]unge|[m]aria'; find /var/log/slurm /var/log/munge " +
+			"-name '*.log' -exec tail -v -n 30 {} + 2>/dev/null"
 		out, err := s.lab.Run(context.Background(), n.Key.Name, "sh", "-c", script+"; true")
 		t.Logf("%s: %v\n%s", n.Key.Name, err, out)
 	}
@@ -215,7 +216,8 @@ for node in $(sinfo -h -N -o %N); do
 	scontrol update nodename=$node comment=
 done`
 	conf := "/etc/slurm/" + cluster.Name(u.Effective.Key) + "/slurm.conf"
-	_, err := s.lab.Run(t.Context(), s.control.Key.Name, "sh", "-c", "test -e "+conf+" && export SLURM_CONF="+conf+" && ("+script+") >/dev/null 2>&1; true")
+	_, err := s.lab.Run(t.Context(), s.control.Key.Name, "sh", "-c",
+		"test -e "+conf+" && export SLURM_CONF="+conf+" && ("+script+") >/dev/null 2>&1; true")
 	require.NoError(t, err)
 }
 

@@ -25,13 +25,16 @@ func TestLongSlurmctldStartsAfterEachCrash(t *testing.T) {
 	t.Parallel()
 	c := &company{stage: newStageOf(t, 2)}
 	c.rt = c.runtime(t)
-	u := c.unit(strings.TrimSuffix(onePartition, "}")+`,"nodes":{"return_to_service":1,"timeout_seconds":300}}`, []schema.UnixUser{alice, bob}, nil, 0, 1)
+	u := c.unit(strings.TrimSuffix(onePartition, "}")+`,"nodes":{"return_to_service":1,"timeout_seconds":300}}`,
+		[]schema.UnixUser{alice, bob}, nil, 0, 1)
 	c.carry(t, u, false)
 	sql := "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock "
 	database := "$(" + sql + "-N -e 'show databases' | grep slurm_acct_)"
-	c.onControl(t, u, "mariadb-dump --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock --databases "+database+" >/root/yesterday.sql")
+	c.onControl(t, u, "mariadb-dump --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock --databases "+database+
+		" >/root/yesterday.sql")
 
-	u.Effective.Config = []byte(strings.Replace(string(u.Effective.Config), `"partitions":[{`, `"qos":[{"name":"high"}],"partitions":[{"qos":"high",`, 1))
+	u.Effective.Config = []byte(strings.Replace(string(u.Effective.Config), `"partitions":[{`,
+		`"qos":[{"name":"high"}],"partitions":[{"qos":"high",`, 1))
 	c.carry(t, u, false)
 
 	// The QoS that the partition names is gone.
@@ -66,7 +69,8 @@ func TestLongSlurmctldStartsAfterEachCrash(t *testing.T) {
 	// Ids that slurmctld gave after it last saved its state are not given again.
 	var given []int
 	for range 3 {
-		out := c.onControl(t, u, "for i in $(seq 20); do "+"sbatch --parsable -o /dev/null --wrap='sleep 1' --uid="+alice.Name+"; done; kill -9 $(cat /run/slurm-*/slurmctld.pid)")
+		out := c.onControl(t, u, "for i in $(seq 20); do "+"sbatch --parsable -o /dev/null --wrap='sleep 1' --uid="+alice.Name+
+			"; done; kill -9 $(cat /run/slurm-*/slurmctld.pid)")
 		for _, line := range strings.Fields(out) {
 			n, err := strconv.Atoi(line)
 			require.NoError(t, err, out)
@@ -138,14 +142,16 @@ func TestLongLossWaitsForAPerson(t *testing.T) {
 	accept := func(name string) {
 		t.Helper()
 		o := plan.Operation{ID: name, Name: name, Spec: schema.MemberOperationSpec{Operation: schema.OpAccept, Reason: "a test"}}
-		p := plan.Make(plan.Input{Key: u.Effective.Key, After: &u.Effective, Members: u.Members, Observed: c.observe(t, u), Operations: []plan.Operation{o}, Rules: c.rt})
+		p := plan.Make(plan.Input{Key: u.Effective.Key, After: &u.Effective, Members: u.Members, Observed: c.observe(t, u),
+			Operations: []plan.Operation{o}, Rules: c.rt})
 		p.Actions = slices.DeleteFunc(p.Actions, func(a plan.Action) bool { return a.Verb != plan.AcceptLoss })
 		require.NoError(t, c.apply(t, p))
 		c.carry(t, u, false)
 	}
 
 	// slurmdbd without its account at the database would run and listen nowhere.
-	c.onControl(t, u, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock -e 'drop user slurm@localhost'; kill -9 $(cat /run/slurm-*/slurmdbd.pid)")
+	c.onControl(t, u, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock -e 'drop user slurm@localhost'; kill "+
+		"-9 $(cat /run/slurm-*/slurmdbd.pid)")
 	c.carry(t, u, false)
 	runs()
 
@@ -161,7 +167,8 @@ func TestLongLossWaitsForAPerson(t *testing.T) {
 
 	lose := func() {
 		t.Helper()
-		c.onControl(t, u, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock -e \"drop database slurm_acct_$(basename $(dirname $SLURM_CONF))\"; for d in slurmctld slurmdbd; do kill -9 $(cat /run/slurm-*/$d.pid); done")
+		c.onControl(t, u, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock -e \"drop database "+
+			"slurm_acct_$(basename $(dirname $SLURM_CONF))\"; for d in slurmctld slurmdbd; do kill -9 $(cat /run/slurm-*/$d.pid); done")
 	}
 	lose()
 	err = c.apply(t, c.plan(t, u, false))
@@ -203,7 +210,8 @@ func TestLongLostControllerIsRestored(t *testing.T) {
 	require.Empty(t, lost.Actions)
 	require.Equal(t, plan.CodeLost, lost.Blocked[0].Code)
 
-	in.Operations = []plan.Operation{{ID: "disk", Name: "disk", Spec: schema.MemberOperationSpec{Operation: schema.OpAccept, Reason: "a test"}}}
+	in.Operations = []plan.Operation{{ID: "disk", Name: "disk",
+		Spec: schema.MemberOperationSpec{Operation: schema.OpAccept, Reason: "a test"}}}
 	accepted := plan.Make(in)
 	accepted.Actions = slices.DeleteFunc(accepted.Actions, func(a plan.Action) bool { return a.Verb == plan.AcceptLoss })
 	require.NoError(t, c.apply(t, accepted))
@@ -214,9 +222,11 @@ func TestLongLostControllerIsRestored(t *testing.T) {
 	})
 	require.Empty(t, state(recorded))
 
-	c.onControl(t, u, "for d in slurmctld slurmdbd; do kill $(cat $run/$d.pid); done; while pgrep -x 'slurmctld|slurmdbd' >/dev/null; do sleep 0.1; done; "+
+	c.onControl(t, u, "for d in slurmctld slurmdbd; do kill $(cat $run/$d.pid); done; while pgrep -x 'slurmctld|slurmdbd' >/dev/null; do "+
+		"sleep 0.1; done; "+
 		"cluster=$(basename $etc); name=$(basename -s .sql /root/copies/$cluster/*.sql); "+
-		"mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock slurm_acct_$cluster </root/copies/$cluster/$name.sql; "+
+		"mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock slurm_acct_$cluster "+
+		"</root/copies/$cluster/$name.sql; "+
 		"mv /var/lib/slurm/$cluster/state /root/state.empty; tar -xf /root/copies/$cluster/$name.state.tar -C /var/lib/slurm/$cluster")
 	c.carry(t, u, false)
 	require.Equal(t, "COMPLETED", state(recorded), "it is in the backup")

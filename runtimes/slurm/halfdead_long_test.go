@@ -58,7 +58,8 @@ func TestLongReturnedWorkerGetsTheConfiguration(t *testing.T) {
 	dev := strings.TrimSpace(c.onWorker(t, 1, "ip -o link show up | awk -F'[ :@]+' '$2 != \"lo\" {print $2; exit}'"))
 	c.onWorker(t, 1, "ip link set "+dev+" down")
 	c.hosts.setReachable(name, false)
-	more := c.unit(strings.Replace(onePartition, "{", `{"nodes":{"timeout_seconds":77,"return_to_service":1},`, 1), []schema.UnixUser{alice}, nil, 0, 1)
+	more := c.unit(strings.Replace(onePartition, "{", `{"nodes":{"timeout_seconds":77,"return_to_service":1},`, 1),
+		[]schema.UnixUser{alice}, nil, 0, 1)
 	p := c.plan(t, more, false)
 	require.Len(t, p.Blocked, 1)
 	p.Blocked = nil
@@ -82,7 +83,8 @@ func TestLongStartDespiteAUserThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0)
 	c.spoiled = true // slurmctld has read her without a Unix user, and refuses her jobs until it looks again
-	c.changeFile(t, c.control.Key.Name, "/etc/passwd", "sed -i '/^"+alice.Name+":/d' /etc/passwd && echo 'other:x:"+fmt.Sprint(alice.UID)+":100::/:/bin/sh' >>/etc/passwd")
+	c.changeFile(t, c.control.Key.Name, "/etc/passwd",
+		"sed -i '/^"+alice.Name+":/d' /etc/passwd && echo 'other:x:"+fmt.Sprint(alice.UID)+":100::/:/bin/sh' >>/etc/passwd")
 	c.kill(t, u, "controller-0")
 	eventually(t, "the daemons run", func() (bool, string) {
 		p := c.plan(t, u, false)

@@ -41,7 +41,8 @@ func (c hardware) checkConfinement(ctx context.Context, u *plan.Unit, m plan.Mem
 	if len(lacks(res[0].Stats)) == 0 || len(lacks(res[1].Stats)) == 0 {
 		return nil
 	}
-	return fmt.Errorf("host %s cannot confine jobs: it lacks %s of control groups v2 and %s of v1; enable the controllers cpuset and memory, or accept unconfined jobs with manifest.parameters.confinement: none in the version",
+	return fmt.Errorf("host %s cannot confine jobs: it lacks %s of control groups v2 and %s of v1; enable the controllers cpuset and "+
+		"memory, or accept unconfined jobs with manifest.parameters.confinement: none in the version",
 		m.Node, strings.Join(lacks(res[0].Stats), ", "), strings.Join(lacks(res[1].Stats), ", "))
 }
 
@@ -69,7 +70,9 @@ func (c hardware) check(ctx context.Context, u *plan.Unit, m plan.Member) (cli.R
 // find returns the CPUs and the memory that slurmd finds on the host of a member.
 func (c hardware) find(ctx context.Context, m plan.Member) (cli.Resources, error) {
 	q := cli.Hardware()
-	res, err := c.worker(m).do(ctx, runtimes.Op{Run: &runtimes.Run{Program: q.Program, Args: q.Args, TimeoutMS: int(c.env.timeouts.Call.Milliseconds()), AllowExit: true}})
+	res, err := c.worker(m).do(ctx,
+		runtimes.Op{Run: &runtimes.Run{Program: q.Program, Args: q.Args, TimeoutMS: int(c.env.timeouts.Call.Milliseconds()),
+			AllowExit: true}})
 	if err != nil {
 		return cli.Resources{}, err
 	}
@@ -80,7 +83,8 @@ func (c hardware) find(ctx context.Context, m plan.Member) (cli.Resources, error
 // host. Slurm drains a node with less memory or CPUs than its line.
 func checkCapacity(m plan.Member, has cli.Resources) error {
 	if has.CPUs < m.CPUs || has.Memory < m.MemoryMiB {
-		return fmt.Errorf("host %s has %d CPUs and %d MiB, but its node declares %d CPUs and %d MiB; correct capacity in the node's document", m.Node, has.CPUs, has.Memory, m.CPUs, m.MemoryMiB)
+		return fmt.Errorf("host %s has %d CPUs and %d MiB, but its node declares %d CPUs and %d MiB; correct capacity in the node's "+
+			"document", m.Node, has.CPUs, has.Memory, m.CPUs, m.MemoryMiB)
 	}
 	return nil
 }

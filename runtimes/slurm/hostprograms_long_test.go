@@ -25,7 +25,9 @@ func TestLongHealthCheck(t *testing.T) {
 		require.NoError(t, err, out)
 		return out
 	}
-	u := c.unit(strings.Replace(onePartition, "{", `{"health_check":{"program":"check","digest":"`+digestOf(healthCheck)+`","interval_seconds":10},`, 1), []schema.UnixUser{alice}, nil, 0)
+	u := c.unit(strings.Replace(onePartition, "{",
+		`{"health_check":{"program":"check","digest":"`+digestOf(healthCheck)+`","interval_seconds":10},`, 1), []schema.UnixUser{alice},
+		nil, 0)
 	const missing = "/usr/local/libexec/berth-slurm on gpu-1 is not a dir that only root can change and run"
 	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)), missing)
 	c.program(t, worker, "check", "#!/bin/sh\n")
@@ -33,7 +35,8 @@ func TestLongHealthCheck(t *testing.T) {
 	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)), other)
 	c.program(t, worker, "check", healthCheck)
 	run("chmod 0777 /usr/local/libexec/berth-slurm/check")
-	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)), "/usr/local/libexec/berth-slurm/check on gpu-1 is not a file that only root can change and run")
+	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)),
+		"/usr/local/libexec/berth-slurm/check on gpu-1 is not a file that only root can change and run")
 	run("chmod 0755 /usr/local/libexec/berth-slurm/check; chown 1:1 /usr/local/libexec/berth-slurm/check")
 	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)), "is not a file that only root can change and run")
 	run("chown 0:0 /usr/local/libexec/berth-slurm/check")

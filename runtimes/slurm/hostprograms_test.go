@@ -16,11 +16,13 @@ import (
 // program puts a program on a worker, as its administrator does.
 func (c *company) program(t *testing.T, worker, name, script string) {
 	t.Helper()
-	out, err := c.lab.Run(t.Context(), worker, "sh", "-ec", "mkdir -p -m 0755 /usr/local/libexec/berth-slurm; cd /usr/local/libexec/berth-slurm\n"+
-		"cat >"+name+" <<'END'\n"+script+"END\nchmod 0755 "+name)
+	out, err := c.lab.Run(t.Context(), worker, "sh", "-ec",
+		"mkdir -p -m 0755 /usr/local/libexec/berth-slurm; cd /usr/local/libexec/berth-slurm\n"+
+			"cat >"+name+" <<'END'\n"+script+"END\nchmod 0755 "+name)
 	require.NoError(t, err, out)
 	t.Cleanup(func() {
-		_, err := c.lab.Run(context.Background(), worker, "sh", "-c", "rm -rf /usr/local/libexec/berth-slurm /run/unsound /run/slow /run/job-programs")
+		_, err := c.lab.Run(context.Background(), worker, "sh", "-c",
+			"rm -rf /usr/local/libexec/berth-slurm /run/unsound /run/slow /run/job-programs")
 		require.NoError(t, err)
 	})
 }
@@ -49,13 +51,15 @@ echo "epilog of $SLURM_JOB_ID as $(id -u)" >>/run/job-programs
 	}
 	early := c.submit(t, u, alice, "sleep 600", 0)
 	running := c.await(t, u, early, slurmtest.Running)
-	config := strings.Replace(onePartition, "{", fmt.Sprintf(`{"job_programs":{"prolog":{"program":"before","digest":%q},"epilog":{"program":"after","digest":%q},"timeout_seconds":60},`,
-		digestOf(prolog), digestOf(epilog)), 1)
+	config := strings.Replace(onePartition, "{",
+		fmt.Sprintf(`{"job_programs":{"prolog":{"program":"before","digest":%q},"epilog":{"program":"after","digest":%q},"timeout_seconds":60},`,
+			digestOf(prolog), digestOf(epilog)), 1)
 	u = c.unit(config, []schema.UnixUser{alice}, nil, 0)
 	p := c.plan(t, u, false)
 	require.Len(t, p.Actions, 1)
 	require.Empty(t, p.Actions[0].Impact.Restarts)
-	require.Contains(t, fmt.Sprint(p.Actions[0].Impact.Notes), "before a job that starts from then on, each of its workers runs /usr/local/libexec/berth-slurm/before as root")
+	require.Contains(t, fmt.Sprint(p.Actions[0].Impact.Notes),
+		"before a job that starts from then on, each of its workers runs /usr/local/libexec/berth-slurm/before as root")
 	c.program(t, worker, "before", prolog)
 	require.ErrorContains(t, c.apply(t, p), "/usr/local/libexec/berth-slurm/after on gpu-1 is not a file")
 	require.NotContains(t, c.tool(t, u, "scontrol show config"), "berth-slurm/before", "nothing names a program that is missing")
@@ -89,5 +93,6 @@ echo "epilog of $SLURM_JOB_ID as $(id -u)" >>/run/job-programs
 	c.await(t, u, job, slurmtest.Completed)
 
 	run("echo exit >>/usr/local/libexec/berth-slurm/before")
-	require.Contains(t, c.observe(t, u).Members[1].Detail, "/usr/local/libexec/berth-slurm/before on gpu-1 is not the program of the version")
+	require.Contains(t, c.observe(t, u).Members[1].Detail,
+		"/usr/local/libexec/berth-slurm/before on gpu-1 is not the program of the version")
 }

@@ -50,5 +50,6 @@ func (c workerHosts) awaitShape(ctx context.Context, m plan.Member, found schema
 	if err := c.updateRecord(ctx, func(r *record) { r.setFound(m.Node, found) }); err != nil {
 		return err
 	}
-	return waiting("node %s: its line in slurm.conf lacks the sockets, cores and threads of the host; the next plan writes them before the join", m.Node)
+	return waiting("node %s: its line in slurm.conf lacks the sockets, cores and threads of the host; the next plan writes them before "+
+		"the join", m.Node)
 }

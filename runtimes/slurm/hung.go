@@ -103,7 +103,8 @@ func (c hungDaemons) stop(ctx context.Context, d daemon) error {
 func (c hungDaemons) recordRestart(ctx context.Context, s site, name, log string) error {
 	now := c.env.now().UTC().Truncate(time.Second)
 	if last, ok := c.disk.Hung[name]; ok && now.Before(last.Add(hungPause)) {
-		return fmt.Errorf("host %s: %s runs and does not answer, and was restarted for that at %s; read its log in %s, or wait for the next restart after %s",
+		return fmt.Errorf("host %s: %s runs and does not answer, and was restarted for that at %s; read its log in %s, or wait for the "+
+			"next restart after %s",
 			s.host.Name(), name, last.Format(time.RFC3339), log, last.Add(hungPause).Format(time.RFC3339))
 	}
 	hung := maps.Clone(c.disk.Hung)
@@ -171,7 +172,8 @@ func (c workerHosts) prepareHungWorker(ctx context.Context, wk site, node string
 		return err
 	}
 	hung := hungDaemons{c.control}
-	munged := daemon{wk, "munged on " + node, profile.WorkerMungeLog, c.service(profile.MungedWorker, "state"), c.service(profile.MungedWorker, "stop"), askMunged(profile.WorkerMungeSocket)}
+	munged := daemon{wk, "munged on " + node, profile.WorkerMungeLog, c.service(profile.MungedWorker, "state"),
+		c.service(profile.MungedWorker, "stop"), askMunged(profile.WorkerMungeSocket)}
 	if err := hung.stop(ctx, munged); err != nil {
 		return err
 	}

@@ -38,7 +38,8 @@ func TestLongImpactOnABusyCluster(t *testing.T) {
 	moves := submit(alice, slurmtest.Pending, "--partition=quick,main", all)
 	goes := submit(alice, slurmtest.Pending, "--partition=quick", all)
 	goesToo := submit(bob, slurmtest.Pending, "--partition=main", all)
-	wide, err := c.trySubmit(t, u, alice, "#SBATCH --partition=main --gpus-per-node=2 --nodes=2 --constraint=a100&gpu\nsleep 600\n") // both nodes
+	// both nodes
+	wide, err := c.trySubmit(t, u, alice, "#SBATCH --partition=main --gpus-per-node=2 --nodes=2 --constraint=a100&gpu\nsleep 600\n")
 	require.NoError(t, err)
 	c.await(t, u, wide, slurmtest.Pending)
 
@@ -46,7 +47,8 @@ func TestLongImpactOnABusyCluster(t *testing.T) {
 	less := c.unit(onePartition, []schema.UnixUser{alice}, rule, 0)
 	p := c.plan(t, less, false)
 	require.False(t, p.Jobs.At.IsZero())
-	require.Equal(t, plan.JobSet{Count: 2, IDs: p.Jobs.Ended.IDs, Users: []plan.UserJobs{{User: alice.Name, Count: 1}, {User: bob.Name, Count: 1}}}, p.Jobs.Ended)
+	require.Equal(t, plan.JobSet{Count: 2, IDs: p.Jobs.Ended.IDs,
+		Users: []plan.UserJobs{{User: alice.Name, Count: 1}, {User: bob.Name, Count: 1}}}, p.Jobs.Ended)
 	require.ElementsMatch(t, []string{ends, ofBob}, p.Jobs.Ended.IDs)
 	require.ElementsMatch(t, []string{goes, goesToo}, p.Jobs.Cancelled.IDs)
 	require.Equal(t, []string{moves}, p.Jobs.Moved.IDs)
@@ -71,7 +73,8 @@ func TestLongImpactOnABusyCluster(t *testing.T) {
 	for _, g := range left.Groups {
 		require.Equal(t, []string{"main"}, g.Partitions)
 		if slices.Equal(g.IDs, []string{wide}) {
-			require.Equal(t, plan.NodeResources{CPUs: 1, MemoryMiB: 2000, GPUs: map[string]int{"": 2}, Features: []string{"a100", "gpu"}}, g.Each)
+			require.Equal(t, plan.NodeResources{CPUs: 1, MemoryMiB: 2000, GPUs: map[string]int{"": 2}, Features: []string{"a100", "gpu"}},
+				g.Each)
 		}
 		if !g.Pending {
 			require.Equal(t, []string{first}, g.Nodes)

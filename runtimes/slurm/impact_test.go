@@ -28,7 +28,8 @@ func drawUnit(t *rapid.T, name string) plan.Unit {
 		Scheduler  map[string]int `json:"scheduler"`
 		Identity   string         `json:"identity"`
 	}{Scheduler: map[string]int{"interval_seconds": rapid.IntRange(30, 31).Draw(t, name+" interval")}, Identity: "managed"}
-	for i, p := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"main", "quick", "long"}), 1, 3, rapid.ID).Draw(t, name+" partitions") {
+	for i, p := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"main", "quick", "long"}), 1, 3, rapid.ID).Draw(t,
+		name+" partitions") {
 		set.Partitions = append(set.Partitions, entry{p, i == 0})
 	}
 	u.Effective.Config, _ = json.Marshal(set)
@@ -48,7 +49,8 @@ func drawUnit(t *rapid.T, name string) plan.Unit {
 			u.Members = append(u.Members, w)
 		}
 	}
-	u.Effective.Roles = []schema.EffectiveRole{{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: len(u.Members) - 1}}
+	u.Effective.Roles = []schema.EffectiveRole{{Name: "controller", ControlPlane: true, Count: 1},
+		{Name: "worker", Count: len(u.Members) - 1}}
 	return u
 }
 
@@ -161,7 +163,8 @@ func find(users []schema.UnixUser, name string) (schema.UnixUser, bool) {
 
 // leaves reports whether a member on one of the nodes leaves, now or later.
 func leaves(p plan.Plan, nodes []string) bool {
-	return slices.ContainsFunc(slices.Concat(p.Actions, p.Later), func(a plan.Action) bool { return a.Verb == plan.Leave && slices.Contains(nodes, a.Node) })
+	return slices.ContainsFunc(slices.Concat(p.Actions, p.Later),
+		func(a plan.Action) bool { return a.Verb == plan.Leave && slices.Contains(nodes, a.Node) })
 }
 
 // Jobs that differ in their ids only are one group, and the first ids are kept.

@@ -51,8 +51,9 @@ func (c *company) recordUsage(_ context.Context, jobs []usage.Job) error {
 
 func (c *company) unit(config string, users []schema.UnixUser, onJobs *schema.OnJobs, workers ...int) plan.Unit {
 	u := plan.Unit{Effective: schema.EffectiveUnit{
-		Key: schema.InstanceKey("physics", "lattice", "train"), DesiredState: schema.DesiredRunning, AppSelection: schema.AppSelection{RuntimeBackend: "slurm", SoftwareVersion: string(c.version)},
-		Config: []byte(config), Users: users, OnJobs: onJobs,
+		Key: schema.InstanceKey("physics", "lattice", "train"), DesiredState: schema.DesiredRunning,
+		AppSelection: schema.AppSelection{RuntimeBackend: "slurm", SoftwareVersion: string(c.version)},
+		Config:       []byte(config), Users: users, OnJobs: onJobs,
 		Roles: []schema.EffectiveRole{
 			{Name: "controller", ControlPlane: true, Shareable: true, Count: 1},
 			{Name: "worker", Count: len(workers)},
@@ -108,7 +109,8 @@ func (c *company) side(t testing.TB, p plan.Plan) {
 	for i, a := range p.Actions {
 		apply := func() error {
 			a.ID = fmt.Sprintf("%s.side%d", a.ID, i)
-			return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
+			return c.rt.Apply(t.Context(),
+				runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
 		}
 		if a.Verb == plan.Join {
 			joins.Go(apply)
@@ -212,7 +214,8 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.Equal(t, 1, c.observe(t, two).Jobs.Running)
 
 	// A change that needs a restart, and one that a reconfigure does.
-	more := c.unit(strings.Replace(onePartition, `"partitions":[`, `"partitions":[{"name":"quick","max_time_minutes":30},`, 1), []schema.UnixUser{alice, bob}, nil, 0, 1)
+	more := c.unit(strings.Replace(onePartition, `"partitions":[`, `"partitions":[{"name":"quick","max_time_minutes":30},`, 1),
+		[]schema.UnixUser{alice, bob}, nil, 0, 1)
 	p := c.plan(t, more, false)
 	require.Len(t, p.Actions, 1)
 	require.True(t, p.Actions[0].Impact.Reconfigure)
@@ -262,7 +265,8 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 
 	// Drift is seen and undone.
 	before = conf() // with another FirstJobId since the kill
-	_, err = c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "echo PartitionName=mine Nodes=ALL >> /etc/slurm/"+cluster.Name(u.Effective.Key)+"/slurm.conf")
+	_, err = c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c",
+		"echo PartitionName=mine Nodes=ALL >> /etc/slurm/"+cluster.Name(u.Effective.Key)+"/slurm.conf")
 	require.NoError(t, err)
 	require.NotEmpty(t, c.observe(t, more).Drift)
 	c.carry(t, more, false)
@@ -279,7 +283,8 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
 	// Wanted again after all, it joins, and the drain is taken back.
-	p = plan.Plan{Key: more.Effective.Key, After: &more, Actions: []plan.Action{{ID: "back", Verb: plan.Join, Member: "worker-0", Node: more.Members[1].Node}}}
+	p = plan.Plan{Key: more.Effective.Key, After: &more,
+		Actions: []plan.Action{{ID: "back", Verb: plan.Join, Member: "worker-0", Node: more.Members[1].Node}}}
 	require.NoError(t, c.apply(t, p))
 	i = slices.IndexFunc(c.observe(t, more).Members, func(m plan.MemberState) bool { return m.Name == "worker-0" })
 	back := c.observe(t, more).Members[i]

@@ -216,7 +216,8 @@ func (s *stage) services(t testing.TB, u plan.Unit) map[string]int {
 			if name == profile.MariaDB {
 				unit = ""
 			}
-			res, err := s.hosts.inner.Host(m).Do(t.Context(), runtimes.Stamp{}, runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: "state"}})
+			res, err := s.hosts.inner.Host(m).Do(t.Context(), runtimes.Stamp{},
+				runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: "state"}})
 			require.NoError(t, err)
 			out[m.Node+" "+name+" since "+res[0].Service.Since.String()] = res[0].Service.PID
 		}
@@ -272,10 +273,12 @@ func (s *stage) remains(t testing.TB, u plan.Unit) []string {
 	}
 	others := len(s.records(t, s.control.Key.Name))
 	for _, m := range u.Members {
-		add(m.Node, "find /etc /run /var /home -path /var/cache/berth-lab -prune -o -name '*"+cluster+"*' -print 2>/dev/null || true") // files vanish meanwhile
+		// files vanish meanwhile
+		add(m.Node, "find /etc /run /var /home -path /var/cache/berth-lab -prune -o -name '*"+cluster+"*' -print 2>/dev/null || true")
 		add(m.Node, "grep -lsaz 'BERTH_SERVICE=.*/"+cluster+"' /proc/[0-9]*/environ || true")
 		if !m.ControlPlane {
-			add(m.Node, "ls -d /etc/munge/berth-worker.key /var/lib/berth/instances/worker.json /run/slurm/conf /var/lib/slurm/berth-slurmd /var/log/slurm/berth-slurmd.log 2>/dev/null || true")
+			add(m.Node, "ls -d /etc/munge/berth-worker.key /var/lib/berth/instances/worker.json /run/slurm/conf "+
+				"/var/lib/slurm/berth-slurmd /var/log/slurm/berth-slurmd.log 2>/dev/null || true")
 			add(m.Node, "ps -e -o comm= | grep -E 'slurm|munge|maria' || true")
 			add(m.Node, "grep berthtest /etc/passwd || true")
 		} else if others == 0 {

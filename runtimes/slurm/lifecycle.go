@@ -97,7 +97,8 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 		return err
 	}
 	of := len(waits)
-	if err := waits.unless(asWaiting(errors.Join(c.checkVersions(ctx), c.reservations.reconcile(ctx), c.backups.makeDue(ctx)))); err != nil {
+	if err := waits.unless(asWaiting(errors.Join(c.checkVersions(ctx), c.reservations.reconcile(ctx),
+		c.backups.makeDue(ctx)))); err != nil {
 		return err
 	}
 	if idle || len(waits) > of {
@@ -173,7 +174,8 @@ func (c lifecycle) stop(ctx context.Context) error {
 		_, err := c.worker(m).do(ctx, c.service(profile.Slurmd, "stop"), c.service(profile.MungedWorker, "stop"))
 		return err
 	})
-	if err := c.doAll(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmdbd, "stop"), c.service(profile.Munged, "stop")); err != nil {
+	if err := c.doAll(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmdbd, "stop"),
+		c.service(profile.Munged, "stop")); err != nil {
 		return err
 	}
 	return stopErr
@@ -251,7 +253,8 @@ func (c lifecycle) drainCluster(ctx context.Context, owner drainOwner) error {
 // last. It skips what is already gone.
 func (c lifecycle) remove(ctx context.Context) error {
 	defer c.env.lock("cluster " + c.stack.Cluster)()
-	if err := c.load(ctx); errors.Is(err, errNoRecord) && !errors.Is(err, errDamaged) { // interrupted after the removal of the record, or never made
+	// interrupted after the removal of the record, or never made
+	if err := c.load(ctx); errors.Is(err, errNoRecord) && !errors.Is(err, errDamaged) {
 		return c.doAll(ctx, removeEmptyOp(profile.InstanceDir))
 	} else if err != nil {
 		return err
@@ -339,7 +342,8 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 		ops = append(ops, removeSharedDirs()...)
 	}
 	ops = append(ops, userOps(gone, true)...) // without effect on accounts that Berth did not make
-	return c.doAll(ctx, append(ops, removeOp(s.DamagedRecord()), removeOp(s.RecordCopy()), removeOp(s.Record()), removeEmptyOp(profile.InstanceDir))...)
+	return c.doAll(ctx, append(ops, removeOp(s.DamagedRecord()), removeOp(s.RecordCopy()), removeOp(s.Record()),
+		removeEmptyOp(profile.InstanceDir))...)
 }
 
 // leave removes a worker: it drains the node, ends its jobs as on_jobs says, stops slurmd

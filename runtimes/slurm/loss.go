@@ -25,7 +25,8 @@ func (c stackDaemons) checkState(ctx context.Context) error {
 	if err != nil || res[0].Stats[0].Exists {
 		return err
 	}
-	return fmt.Errorf("host %s: slurmctld has %w its state, with all jobs that were queued or running: %s is not there; %s", c.host.Name(), errLost, c.stack.StateMark(), accept)
+	return fmt.Errorf("host %s: slurmctld has %w its state, with all jobs that were queued or running: %s is not there; %s", c.host.Name(),
+		errLost, c.stack.StateMark(), accept)
 }
 
 // checkAccounting returns an error if the accounting is lost: slurmctld would keep an id of the cluster that new accounting

@@ -65,7 +65,8 @@ func newSite(t *testing.T) *site {
 		have, _ := s.lab.Node(n.Key.Name)
 		n.Spec.Address = have.Address
 	}
-	hosts, err := host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts(), DialTimeout: time.Minute, KeepAlive: 30 * time.Second})
+	hosts, err := host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts(),
+		DialTimeout: time.Minute, KeepAlive: 30 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, hosts.Close()) })
 	s.hosts = &faulty{inner: hosts, cut: map[string]bool{}}
@@ -106,13 +107,15 @@ func (s *site) followGuide() {
 			if !strings.HasPrefix(commands, "\n") { // an example of a document
 				continue
 			}
-			if strings.Contains(text, "on a worker") && role != "worker" || strings.Contains(text, "on a controller") && role != "controller" {
+			if strings.Contains(text, "on a worker") && role != "worker" || strings.Contains(text, "on a controller") &&
+				role != "controller" {
 				continue
 			}
 			commands = strings.ReplaceAll(commands, "ssh-ed25519 AAAA… berth", strings.TrimSpace(string(key)))
 			commands = strings.ReplaceAll(commands, "apt-get update", "true") // the machine reaches no mirror
 			if strings.Contains(commands, "195:0") {                          // numbers of machines of the lab that any user may open
-				commands = strings.ReplaceAll(commands, "195:0", "10:229") + strings.NewReplacer("195:0", "10:237", "nvidia0", "nvidia1").Replace(commands)
+				commands = strings.ReplaceAll(commands, "195:0", "10:229") + strings.NewReplacer("195:0", "10:237", "nvidia0",
+					"nvidia1").Replace(commands)
 			}
 			script += commands
 		}
@@ -265,7 +268,8 @@ func (s *site) bootedWell(together bool) {
 	} {
 		s.on(node, "systemctl is-system-running --wait || { systemctl --failed; exit 1; }")
 		ready := map[string]int{} // microseconds after the boot
-		for block := range strings.SplitSeq(s.on(node, "systemctl show --property=Id,NRestarts,ActiveEnterTimestampMonotonic 'berth-*.service'"), "\n\n") {
+		for block := range strings.SplitSeq(s.on(node,
+			"systemctl show --property=Id,NRestarts,ActiveEnterTimestampMonotonic 'berth-*.service'"), "\n\n") {
 			values := map[string]string{}
 			for line := range strings.Lines(block) {
 				name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -275,7 +279,8 @@ func (s *site) bootedWell(together bool) {
 				require.Equal(s, "0", values["NRestarts"], "%s: %s", node, block)
 			}
 			var err error
-			ready[strings.TrimSuffix(strings.TrimPrefix(values["Id"], "berth-"), ".service")], err = strconv.Atoi(values["ActiveEnterTimestampMonotonic"])
+			ready[strings.TrimSuffix(strings.TrimPrefix(values["Id"], "berth-"), ".service")],
+				err = strconv.Atoi(values["ActiveEnterTimestampMonotonic"])
 			require.NoError(s, err, block)
 		}
 		if node == "ctl" {
@@ -345,7 +350,8 @@ func TestMachineWholeLife(t *testing.T) {
 	s.on("gpu-1", "systemctl restart "+s.slurmd())
 	pid := s.property("gpu-1", s.slurmd(), "MainPID")
 	worker := workersOf(s.unit).Members[0]
-	_, err := s.hosts.inner.Host(worker).Do(t.Context(), runtimes.Stamp{Epoch: 1}, runtimes.Op{Service: &runtimes.Service{Name: profile.Slurmd, Unit: s.cluster, Verb: "kill", TimeoutMS: 60_000}})
+	_, err := s.hosts.inner.Host(worker).Do(t.Context(), runtimes.Stamp{Epoch: 1},
+		runtimes.Op{Service: &runtimes.Service{Name: profile.Slurmd, Unit: s.cluster, Verb: "kill", TimeoutMS: 60_000}})
 	require.NoError(s, err)
 	s.on("gpu-1", "! test -e /proc/"+pid+" && pgrep -x sleep")
 	require.Empty(s, s.settle(s.unit, false))

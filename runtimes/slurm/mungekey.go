@@ -13,8 +13,8 @@ import (
 )
 
 // A cluster keeps the munge key that it was made with: the record has its digest. A file with another key would split the
-// cluster, because a running munged keeps the key that it read at its start. Copies are on the controller and on each worker, and one that is
-// right restores the others. The key itself is in no record, log or error.
+// cluster, because a running munged keeps the key that it read at its start. Copies are on the controller and on each worker, and one that
+// is right restores the others. The key itself is in no record, log or error.
 
 // keyMode is that of a file with a munge key. munged refuses one that others can read.
 const keyMode = 0o400
@@ -131,7 +131,8 @@ func (c mungeKey) copy(ctx context.Context) ([]byte, error) {
 // keyDrift is keyFault, with the repair by a person if Berth has no copy.
 func (v *observation) keyDrift() string {
 	joined := v.ctl.rec.Joined
-	hasCopy := v.key.SHA256 != "" && v.key.SHA256 == v.ctl.rec.MungeKey || slices.ContainsFunc(joined, func(m plan.Member) bool { return v.workers[m.Name].hasKey })
+	hasCopy := v.key.SHA256 != "" && v.key.SHA256 == v.ctl.rec.MungeKey ||
+		slices.ContainsFunc(joined, func(m plan.Member) bool { return v.workers[m.Name].hasKey })
 	if v.keyFault == "" || hasCopy || len(joined) == 0 {
 		return v.keyFault
 	}

@@ -12,8 +12,8 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// A key that a person puts on the controller splits the cluster, as a running munged keeps the key that it read at its start: no worker gets
-// it, and the cluster's comes back from a worker.
+// A key that a person puts on the controller splits the cluster, as a running munged keeps the key that it read at its start: no worker
+// gets it, and the cluster's comes back from a worker.
 func TestMungeKeyOfTheControllerIsRestoredFromAWorker(t *testing.T) {
 	for what, breakIt := range map[string]func(c *fakeCluster, path string){
 		"is not the munge key": func(c *fakeCluster, path string) { c.ctl.files[path] = []byte("other") },

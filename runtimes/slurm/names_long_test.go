@@ -51,7 +51,8 @@ func TestLongNamesOfClusters(t *testing.T) {
 		_, err := c.trySubmit(t, u, first, "true\n", unknown)
 		require.Error(t, err, unknown)
 	}
-	require.Contains(t, c.tool(t, u, "sacct -n -P -X --allusers -o User,Account,Partition,QOS,NodeList"), "first.last|phys_lab.2|Mem128|long.q|gpu01.cs.example.org")
+	require.Contains(t, c.tool(t, u, "sacct -n -P -X --allusers -o User,Account,Partition,QOS,NodeList"),
+		"first.last|phys_lab.2|Mem128|long.q|gpu01.cs.example.org")
 	require.Contains(t, c.tool(t, u, "sacctmgr -n -P list user format=user"), capital.Name+"\n")
 
 	// The queue shows the jobs of the users.

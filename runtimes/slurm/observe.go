@@ -55,7 +55,8 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 		return obs
 	case v.ctl.rec.Format == "":
 		if obs.Presence, obs.Remains = plan.Absent, v.remains != ""; obs.Remains {
-			obs.Reason = fmt.Sprintf("%s on %s and its copy are missing or damaged: Berth makes them again", profile.Stack{Cluster: cluster.Name(s.Key)}.Record(), v.remains)
+			obs.Reason = fmt.Sprintf("%s on %s and its copy are missing or damaged: Berth makes them again",
+				profile.Stack{Cluster: cluster.Name(s.Key)}.Record(), v.remains)
 		}
 		return obs
 	}
@@ -117,7 +118,9 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*observation, err
 
 // readControlHosts reads the record from all hosts in parallel. An unreachable host
 // is an error unless another host has the record. remains is a host with the state of the unit and no record.
-func (r *Runtime) readControlHosts(ctx context.Context, s runtimes.Scope, where []plan.Member) (hits []*observation, remains string, failed error) {
+func (r *Runtime) readControlHosts(
+	ctx context.Context, s runtimes.Scope, where []plan.Member,
+) (hits []*observation, remains string, failed error) {
 	type answer struct {
 		unit *observation
 		err  error
@@ -163,7 +166,8 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	differ, err := c.useRecord(res[0], res[1])
 	switch {
 	case errors.Is(err, errDamaged) && s.Instance == nil:
-		return nil, runtimes.NeedsPerson(fmt.Errorf("%w; its deletion needs the record: declare it again, running and not suspended, until the record is made again", err))
+		return nil, runtimes.NeedsPerson(fmt.Errorf("%w; its deletion needs the record: declare it again, running and not suspended, "+
+			"until the record is made again", err))
 	case errors.Is(err, errNoRecord):
 		if !key[1].Exists {
 			return nil, nil
@@ -365,7 +369,8 @@ func (v *observation) readAccounting(ctx context.Context) {
 	case errors.Is(err, accounting.ErrNoCluster):
 		v.database = "accounting is lost: " + err.Error()
 	case timedOut(err):
-		v.database = fmt.Sprintf("slurmdbd runs and does not answer within %v: it or mariadbd hangs, or has too much to do", v.ctl.env.timeouts.Look*3/4)
+		v.database = fmt.Sprintf("slurmdbd runs and does not answer within %v: it or mariadbd hangs, or has too much to do",
+			v.ctl.env.timeouts.Look*3/4)
 	case errors.Is(err, cli.ErrExit):
 		v.database = "slurmdbd runs and does not serve; its log and that of mariadbd may say why: " + err.Error()
 	}
@@ -382,7 +387,8 @@ func (v *observation) notWritable(ctx context.Context) string {
 	said := string(res[0].Stderr)
 	switch readOnly := strings.TrimSpace(string(res[0].Data)); {
 	case strings.Contains(said, "ERROR 1205"):
-		return "the database of the cluster is locked, so nothing is recorded: end the program that locks it, such as a backup (SHOW PROCESSLIST)"
+		return "the database of the cluster is locked, so nothing is recorded: end the program that locks it, such as a backup (SHOW " +
+			"PROCESSLIST)"
 	case res[0].Exit != 0:
 		return "nothing is recorded: " + v.ctl.exitError(op, res[0]).Error()
 	case readOnly == "1" || readOnly == "ON" || strings.HasPrefix(readOnly, "NO_LOCK"): // the words are those of MariaDB 12
@@ -478,7 +484,8 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	programs := cluster.Programs(c.rec.Unit.Effective.Config)
 	ops := []runtimes.Op{
 		readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.slurmd(m, control, "state"),
-		statOp(slices.Concat(gpuFiles(m), programPaths(programs), pathsOf(workerDirectories(c.stack)), []string{profile.WorkerMungeKey})...),
+		statOp(slices.Concat(gpuFiles(m), programPaths(programs), pathsOf(workerDirectories(c.stack)),
+			[]string{profile.WorkerMungeKey})...),
 		{List: &runtimes.List{Path: c.stack.Jobs()}},
 	}
 	for part := range slices.Chunk(users, batch) {
@@ -665,7 +672,8 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 	case n.State == "down": // an administrator's
 		return plan.Running, ""
 	case !isFit:
-		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", stateOf(n), n.CPUs, n.Memory, n.Gres, n.Reason)
+		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", stateOf(n), n.CPUs, n.Memory,
+			n.Gres, n.Reason)
 	case n.Has("DRAIN") && drainOwnerOf(n) == drainUnfit: // another repair than that of its disk: it begins at once
 		return plan.Stopped, "its disk can be written again, and it takes jobs when the drain " + n.Reason + " ends"
 	case n.Has("DRAIN") && drainOwnerOf(n).isOwn():
@@ -708,7 +716,8 @@ func (v *observation) outOfService(name string) string {
 func (v *observation) state() json.RawMessage {
 	rec := &v.ctl.rec
 	st := runtimeState{
-		Cluster: rec.Cluster, Controller: rec.Hostname, Conf: v.ctl.stack.Conf(), Ports: rec.Ports, Version: v.version, Hung: rec.Hung, BackedUp: rec.BackedUp,
+		Cluster: rec.Cluster, Controller: rec.Hostname, Conf: v.ctl.stack.Conf(), Ports: rec.Ports, Version: v.version, Hung: rec.Hung,
+		BackedUp: rec.BackedUp,
 	}
 	for _, n := range v.nodes {
 		s := nodeState{Name: n.Name, CPUs: n.CPUs, Memory: n.Memory, Gres: n.Gres}

@@ -63,7 +63,8 @@ func TestFaultsAreShown(t *testing.T) {
 				return
 			}
 			require.Contains(t, fmt.Sprint(obs.Members, obs.Drift), want)
-			p := plan.Make(plan.Input{Key: c.unit.Effective.Key, After: &c.unit.Effective, Members: c.unit.Members, Observed: obs, Rules: cluster.Rules{}})
+			p := plan.Make(plan.Input{Key: c.unit.Effective.Key, After: &c.unit.Effective, Members: c.unit.Members, Observed: obs,
+				Rules: cluster.Rules{}})
 			require.NotEmpty(t, p.Actions)
 		})
 	}
@@ -91,8 +92,9 @@ func TestLostControlHostIsUnknown(t *testing.T) {
 		presence plan.Presence
 		state    plan.State
 	}{
-		"lost":      {fmt.Errorf("host ctl: %w: i/o timeout", runtimes.ErrUnreachable), plan.Unknown, ""},
-		"no answer": {&runtimes.OpError{Host: "ctl", Op: "run scontrol ping", Code: "timeout", Message: "took longer than 5s"}, plan.Present, plan.Hung},
+		"lost": {fmt.Errorf("host ctl: %w: i/o timeout", runtimes.ErrUnreachable), plan.Unknown, ""},
+		"no answer": {&runtimes.OpError{Host: "ctl", Op: "run scontrol ping", Code: "timeout", Message: "took longer than 5s"},
+			plan.Present, plan.Hung},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -102,7 +104,8 @@ func TestLostControlHostIsUnknown(t *testing.T) {
 				}
 				return nil
 			}
-			obs := c.rt.Observe(t.Context(), runtimes.Scope{Key: c.unit.Effective.Key, Members: c.unit.Members, Instance: &c.unit.Effective})
+			obs := c.rt.Observe(t.Context(),
+				runtimes.Scope{Key: c.unit.Effective.Key, Members: c.unit.Members, Instance: &c.unit.Effective})
 			require.Equal(t, test.presence, obs.Presence)
 			if test.presence == plan.Unknown {
 				require.Contains(t, obs.Reason, "host ctl")
@@ -118,7 +121,8 @@ func TestLostControlHostIsUnknown(t *testing.T) {
 // A program that berth-host does not compare is named with its size.
 func TestLargeProgramIsRefused(t *testing.T) {
 	st := runtimes.FileStat{Path: profile.ProgramDir + "/prolog", Exists: true, Type: "file", Mode: 0o755, Size: 2 << 20}
-	require.ErrorContains(t, programFault("gpu-1", []cluster.Program{{Program: "prolog", Digest: "sha256:00"}}, st), "has 2097152 bytes, and berth-host compares files of up to 1 MiB")
+	require.ErrorContains(t, programFault("gpu-1", []cluster.Program{{Program: "prolog", Digest: "sha256:00"}}, st),
+		"has 2097152 bytes, and berth-host compares files of up to 1 MiB")
 }
 
 // A change says all that it waits for, unless that is much.
@@ -152,11 +156,13 @@ func TestFullDiskIsSaid(t *testing.T) {
 	s := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}
 	for _, path := range append([]string{s.State()}, writtenPaths(s)...) {
 		c.ctl.full = path
-		want := plan.Drift{Member: "controller-0", What: "disk", Detail: "the disk of " + path + " on ctl is full: it has no space or no inode left; delete files there"}
+		want := plan.Drift{Member: "controller-0", What: "disk",
+			Detail: "the disk of " + path + " on ctl is full: it has no space or no inode left; delete files there"}
 		require.Equal(t, []plan.Drift{want}, c.observe(t).Drift)
 	}
 	c.ctl.full, c.wk.full = "", profile.WorkerSpoolDir
-	require.Equal(t, "the disk of "+profile.WorkerSpoolDir+" on gpu-1 is full: it has no space or no inode left; delete files there", c.observe(t).Members[1].Detail)
+	require.Equal(t, "the disk of "+profile.WorkerSpoolDir+" on gpu-1 is full: it has no space or no inode left; delete files there",
+		c.observe(t).Members[1].Detail)
 }
 
 // Each directory of a controller belongs to the account of its daemon. Without one of the accounts, no owner is known.
@@ -184,7 +190,8 @@ func TestLostCopyOfSlurmConfIsFetchedAgain(t *testing.T) {
 	s := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}
 	there := s.FetchedFiles()[s.Conf()]
 	delete(c.wk.fetched, there)
-	require.Equal(t, ""+profile.WorkerSpoolDir+"/conf-cache/slurm.conf on gpu-1 is missing; slurmd fetches it when it starts", c.observe(t).Members[1].Detail)
+	require.Equal(t, ""+profile.WorkerSpoolDir+"/conf-cache/slurm.conf on gpu-1 is missing; slurmd fetches it when it starts",
+		c.observe(t).Members[1].Detail)
 	c.wk.before = func(op runtimes.Op) error {
 		if op.Service != nil && op.Service.Name == profile.Slurmd && op.Service.Verb == "restart" {
 			c.wk.fetched[there] = s.Conf()

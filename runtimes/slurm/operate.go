@@ -151,9 +151,11 @@ func (c lifecycle) resumeMember(ctx context.Context, n node) error {
 	case !n.Has("DRAIN") && (n.State != "down" || !isOurs):
 		return nil
 	case drainOwnerOf(n) == drainUnfit:
-		return fmt.Errorf("node %s: Berth has drained it, as nothing can be written to the spool of slurmd, and takes that back when it can be", n.Name)
+		return fmt.Errorf("node %s: Berth has drained it, as nothing can be written to the spool of slurmd, and takes that back when it "+
+			"can be", n.Name)
 	case !isOurs:
-		return fmt.Errorf("node %s: it was drained by a person or by Slurm (reason %q), not by an operation; take that drain back with: scontrol update nodename=%s state=undrain", n.Name, n.Reason, n.Name)
+		return fmt.Errorf("node %s: it was drained by a person or by Slurm (reason %q), not by an operation; take that drain back with: "+
+			"scontrol update nodename=%s state=undrain", n.Name, n.Reason, n.Name)
 	case n.State == "down" && !n.Has("NOT_RESPONDING"): // it was silent for a while, and slurmctld kept the reason
 		op := c.cli("scontrol", "update", "nodename="+n.Name, "state=resume")
 		if _, err := c.runChecked(ctx, op); err != nil {
@@ -221,7 +223,8 @@ func (c lifecycle) restartOnce(ctx context.Context, s site, a plan.Action, state
 func (c lifecycle) label(ctx context.Context, n node, a plan.Action) (comment string, err error) {
 	old, isOurs := strings.CutPrefix(n.Comment, labelMark)
 	if n.Comment != "" && !isOurs {
-		return "", fmt.Errorf("node %s: its comment %q is not of Berth; clear it first with: scontrol update nodename=%s comment=", n.Name, n.Comment, n.Name)
+		return "", fmt.Errorf("node %s: its comment %q is not of Berth; clear it first with: scontrol update nodename=%s comment=", n.Name,
+			n.Comment, n.Name)
 	}
 	labels := map[string]string{}
 	for pair := range strings.SplitSeq(old, ",") {

@@ -15,8 +15,10 @@ import (
 // operate does one operation once, as the daemon does.
 func (c *company) operate(t *testing.T, u plan.Unit, id, operation, member string, onJobs *schema.OnJobs, labels map[string]string) error {
 	t.Helper()
-	o := plan.Operation{ID: id, Name: id, Spec: schema.MemberOperationSpec{Operation: operation, Member: member, OnJobs: onJobs, Labels: labels, Reason: "a test"}}
-	p := plan.Make(plan.Input{Key: u.Effective.Key, After: &u.Effective, Members: u.Members, Observed: c.observe(t, u), Operations: []plan.Operation{o}, Rules: c.rt})
+	o := plan.Operation{ID: id, Name: id,
+		Spec: schema.MemberOperationSpec{Operation: operation, Member: member, OnJobs: onJobs, Labels: labels, Reason: "a test"}}
+	p := plan.Make(plan.Input{Key: u.Effective.Key, After: &u.Effective, Members: u.Members, Observed: c.observe(t, u),
+		Operations: []plan.Operation{o}, Rules: c.rt})
 	require.Len(t, p.Actions, 1)
 	return c.apply(t, p)
 }

@@ -52,7 +52,8 @@ func TestPartitionIsClosedBeforeItsRemoval(t *testing.T) {
 	require.True(t, c.ctl.ran("partitionname=main", "state=inactive"))
 	require.Less(t, c.ctl.when("state=inactive"), c.ctl.when("scontrol reconfigure"))
 	require.False(t, c.ctl.ran("scancel"), "its queued jobs may be wanted again")
-	require.Contains(t, c.conf(), "PartitionName=other Nodes=ALL State=UP MaxTime=UNLIMITED Default=YES\nPartitionName=main Nodes=ALL State=INACTIVE MaxTime=UNLIMITED\n")
+	require.Contains(t, c.conf(), "PartitionName=other Nodes=ALL State=UP MaxTime=UNLIMITED Default=YES\nPartitionName=main Nodes=ALL "+
+		"State=INACTIVE MaxTime=UNLIMITED\n")
 	require.Contains(t, fmt.Sprint(c.observe(t).Drift), "partition main is closed")
 	require.ErrorIs(t, c.apply(t, plan.Configure, after), runtimes.ErrWaiting, "nothing else is left to do")
 
@@ -274,13 +275,15 @@ func TestRefusedChangeOfAJobIsSaid(t *testing.T) {
 		return c.answer(run)
 	}
 	l := c.on(t)
-	err := l.associations.leaveQoS(t.Context(), "small", jobFilter{}, accounting.Tree{Accounts: map[string]accounting.Account{"members": {}}})
+	err := l.associations.leaveQoS(t.Context(), "small", jobFilter{},
+		accounting.Tree{Accounts: map[string]accounting.Account{"members": {}}})
 	require.ErrorIs(t, err, runtimes.ErrWaiting)
 	require.ErrorContains(t, err, "job 12 still waits in QoS small")
 	require.ErrorContains(t, err, "Job violates accounting/QOS policy")
 	refused, err := l.jobs.takeFrom(t.Context(), "low", []string{"main"})
 	require.NoError(t, err)
-	require.Contains(t, refused, "scontrol update jobid=12 partition=main: exit status 1: slurm_update error: Job violates accounting/QOS policy")
+	require.Contains(t, refused, "scontrol update jobid=12 partition=main: exit status 1: slurm_update error: Job violates "+
+		"accounting/QOS policy")
 }
 
 // A worker without the spool of its slurmd holds each job that it starts, and looks idle (case spool-removed-swallows-the-queue).
@@ -291,7 +294,9 @@ func TestDirectoryOfAWorkerIsMadeAgain(t *testing.T) {
 		told string
 	}{
 		"missing": {profile.WorkerSpoolDir, 0, "the directory " + profile.WorkerSpoolDir + " on gpu-1 is missing"},
-		"closed":  {profile.JobsDir, 0o700, "the directory " + profile.JobsDir + " on gpu-1 has the mode 0700 and the uid 0; want 0711 and 0; if a file system is mounted over it, unmount that"},
+		"closed": {profile.JobsDir, 0o700,
+			"the directory " + profile.JobsDir +
+				" on gpu-1 has the mode 0700 and the uid 0; want 0711 and 0; if a file system is mounted over it, unmount that"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			c := newCluster(t)

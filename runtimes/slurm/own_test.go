@@ -78,7 +78,8 @@ cd /run/occupied
 munged --key-file=$PWD/key --socket=$PWD/socket --pid-file=$PWD/pid --log-file=$PWD/log --seed-file=$PWD/seed`)
 	require.NoError(t, err)
 	return func() {
-		_, err := s.lab.Run(t.Context(), node, "sh", "-c", "p=$(cat /run/occupied/pid); kill $p; while test -d /proc/$p; do sleep 0.01; done; rm -r /run/occupied")
+		_, err := s.lab.Run(t.Context(), node, "sh", "-c",
+			"p=$(cat /run/occupied/pid); kill $p; while test -d /proc/$p; do sleep 0.01; done; rm -r /run/occupied")
 		require.NoError(t, err)
 	}
 }

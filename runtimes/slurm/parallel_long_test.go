@@ -40,7 +40,8 @@ func TestLongSideBySide(t *testing.T) {
 				for _, a := range p.Actions {
 					apply := func() error {
 						a.ID += ".1"
-						return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
+						return c.rt.Apply(t.Context(),
+							runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
 					}
 					if a.Verb == plan.Join {
 						joins.Go(apply)

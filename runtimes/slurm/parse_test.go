@@ -38,8 +38,11 @@ func TestHelperAllowsEveryQuery(t *testing.T) {
 			ops = append(ops, queryOp(c.control, r.Tools.Nodes), queryOp(c.control, r.Tools.Accounting))
 		}
 	}
-	ops = append(ops, queryOp(c.control, cli.Queue("--nodelist=w1")), queryOp(c.control, cli.Snapshot()), queryOp(c.control, cli.EndedJobs("")), queryOp(c.control, cli.EndedJobs("physics.lhc")), queryOp(c.control, cli.Partitions()), queryOp(c.control, cli.ShowConfig()),
-		queryOp(c.control, cli.Ping()), queryOp(c.control, cli.Associations()), queryOp(c.control, cli.QoSNames()), queryOp(c.control, cli.Unsent()), queryOp(c.control, cli.Runs("physics.lhc", time.Now(), time.Now())), askSlurmdbd(c.control),
+	ops = append(ops, queryOp(c.control, cli.Queue("--nodelist=w1")), queryOp(c.control, cli.Snapshot()),
+		queryOp(c.control, cli.EndedJobs("")), queryOp(c.control, cli.EndedJobs("physics.lhc")), queryOp(c.control, cli.Partitions()),
+		queryOp(c.control, cli.ShowConfig()),
+		queryOp(c.control, cli.Ping()), queryOp(c.control, cli.Associations()), queryOp(c.control, cli.QoSNames()),
+		queryOp(c.control, cli.Unsent()), queryOp(c.control, cli.Runs("physics.lhc", time.Now(), time.Now())), askSlurmdbd(c.control),
 		versionOp(profile.Slurmctld), versionOp(profile.Slurmd))
 	for _, q := range accounting.Queries(c.stack.Cluster) {
 		ops = append(ops, queryOp(c.control, q))
@@ -57,12 +60,17 @@ func TestImpact(t *testing.T) {
 	cancel := before
 	cancel.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 60}
 	fewer := before
-	fewer.Effective.Config = []byte(`{"partitions":[{"name":"quick","max_time_minutes":30,"default":true}],"scheduler":{"interval_seconds":60},"identity":"managed"}`)
+	fewer.Effective.Config = []byte(
+		`{"partitions":[{"name":"quick","max_time_minutes":30,"default":true}],"scheduler":{"interval_seconds":60},"identity":"managed"}`,
+	)
 	fewer.Effective.Users = before.Effective.Users[:1]
 	grown := before
-	grown.Members = append(grown.Members[:2:2], plan.Member{Name: "worker-1", Role: "worker", Node: "dev-gpu-2", Address: "10.77.0.12", CPUs: 4, MemoryMiB: 8000, GPUs: before.Members[1].GPUs})
+	grown.Members = append(grown.Members[:2:2],
+		plan.Member{Name: "worker-1", Role: "worker", Node: "dev-gpu-2", Address: "10.77.0.12", CPUs: 4, MemoryMiB: 8000,
+			GPUs: before.Members[1].GPUs})
 	urgent := before
-	urgent.Effective.Config = []byte(strings.Replace(string(before.Effective.Config), "{", `{"qos":[{"name":"urgent"},{"name":"idle","users":["bob"]}],`, 1))
+	urgent.Effective.Config = []byte(strings.Replace(string(before.Effective.Config), "{",
+		`{"qos":[{"name":"urgent"},{"name":"idle","users":["bob"]}],`, 1))
 	shorter := before
 	shorter.Effective.Config = []byte(strings.Replace(string(before.Effective.Config), "{", `{"retention":{"usage_months":12},`, 1))
 	moved := before
@@ -88,34 +96,43 @@ func TestImpact(t *testing.T) {
 		{"a partition and a user go", plan.Configure, "", &before, &fewer, plan.Impact{
 			Reconfigure: true,
 			Differences: append(differs(plan.ClassReconfigure, "slurm.conf PartitionName=main"), differs(plan.ClassLive, "user bob")...),
-			Jobs:        []plan.JobRule{{Partitions: []string{"main"}, CancelsQueued: true}, {Users: []string{"bob"}, CancelsQueued: true}}}},
+			Jobs: []plan.JobRule{{Partitions: []string{"main"}, CancelsQueued: true},
+				{Users: []string{"bob"}, CancelsQueued: true}}}},
 		{"QoS come", plan.Configure, "", &before, &urgent, plan.Impact{
 			Differences: differs(plan.ClassLive, "QoS idle", "QoS urgent", "account members", "user bob")}},
 		{"QoS go", plan.Configure, "", &urgent, &before, plan.Impact{
 			Differences: differs(plan.ClassLive, "QoS idle", "QoS urgent", "account members", "user bob"),
 			Jobs:        []plan.JobRule{{QoS: []string{"idle", "urgent"}}}}},
 		{"old records go", plan.Configure, "", &before, &shorter, plan.Impact{
-			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts", Differences: differs(plan.ClassRestart, "slurmdbd.conf"), Notes: []string{"accounting records older than retention are removed for good"}}},
+			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts",
+			Differences: differs(plan.ClassRestart, "slurmdbd.conf"),
+			Notes:       []string{"accounting records older than retention are removed for good"}}},
 		{"old records stay", plan.Configure, "", &shorter, &before, plan.Impact{
-			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts", Differences: differs(plan.ClassRestart, "slurmdbd.conf")}},
+			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts",
+			Differences: differs(plan.ClassRestart, "slurmdbd.conf")}},
 		{"a node comes", plan.Configure, "", &before, &grown, plan.Impact{
 			Restarts: []string{"slurmctld"}, Interruption: "no job starts for some seconds",
-			Differences: append(differs(plan.ClassReconfigure, "gres.conf"), differs(plan.ClassRestart, "slurm.conf NodeName=dev-gpu-2")...)}},
-		{"other devices", plan.Configure, "", &before, &moved, plan.Impact{Reconfigure: true, Differences: differs(plan.ClassReconfigure, "gres.conf")}},
+			Differences: append(differs(plan.ClassReconfigure, "gres.conf"),
+				differs(plan.ClassRestart, "slurm.conf NodeName=dev-gpu-2")...)}},
+		{"other devices", plan.Configure, "", &before, &moved,
+			plan.Impact{Reconfigure: true, Differences: differs(plan.ClassReconfigure, "gres.conf")}},
 		{"a worker with GPUs joins", plan.Join, "worker-0", nil, &before, plan.Impact{}},
 		{"a worker leaves and joins again", plan.Leave, "worker-0", &before, &before, plan.Impact{
 			Drains: []string{"dev-gpu-1"}, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}}}}},
 		{"a worker leaves in a hurry and joins again", plan.Leave, "worker-0", &cancel, &cancel, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, CancelAfter: 60}}}},
+			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains,
+			Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, CancelAfter: 60}}}},
 		{"a worker leaves with a new rule and joins again", plan.Leave, "worker-0", &before, &cancel, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, CancelAfter: 60}}}},
+			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains,
+			Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, CancelAfter: 60}}}},
 		{"the control plane is started", plan.Start, "controller-0", &before, &before, plan.Impact{Restarts: []string{"control plane"}}},
 		{"a worker is started", plan.Start, "worker-0", &before, &before, plan.Impact{Restarts: []string{"slurmd on dev-gpu-1"}}},
 		{"a worker is restarted", plan.Restart, "worker-0", &before, &before, plan.Impact{
 			Restarts: []string{"slurmd on dev-gpu-1"}, Interruption: "no job starts on a node while its slurmd restarts"}},
 		{"all stops", plan.Stop, "", &before, &before, plan.Impact{Drains: []string{"dev-gpu-1"}, Jobs: []plan.JobRule{{All: true}}}},
 		{"all goes", plan.Delete, "", &before, nil, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, Jobs: []plan.JobRule{{All: true, CancelsQueued: true}}, Notes: []string{"its records in sacct are removed for good, and the usage that Berth recorded stays"}}},
+			Drains: []string{"dev-gpu-1"}, Jobs: []plan.JobRule{{All: true, CancelsQueued: true}},
+			Notes: []string{"its records in sacct are removed for good, and the usage that Berth recorded stays"}}},
 	} {
 		require.Equal(t, c.want, rules.Impact(c.verb, c.member, c.before, c.after), c.why)
 	}

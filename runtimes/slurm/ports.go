@@ -27,7 +27,8 @@ func choosePorts(name string, others []record) (cluster.Ports, error) {
 			return cluster.Ports{Slurmctld: p, Slurmdbd: p + 1}, nil
 		}
 	}
-	return cluster.Ports{}, fmt.Errorf("no free ports from %d to %d: %d other instances use them", cluster.FirstPort, cluster.LastPort, len(others))
+	return cluster.Ports{}, fmt.Errorf("no free ports from %d to %d: %d other instances use them", cluster.FirstPort, cluster.LastPort,
+		len(others))
 }
 
 // portsOf returns the ports in the slurm.conf of a stack that lost its record. Its daemons may run.
@@ -37,7 +38,8 @@ func portsOf(conf []byte) (cluster.Ports, bool) {
 		return cluster.Ports{}, false
 	}
 	p, err := strconv.Atoi(string(found[1]))
-	return cluster.Ports{Slurmctld: p, Slurmdbd: p + 1}, err == nil && p >= cluster.FirstPort && p < cluster.LastPort && (p-cluster.FirstPort)%2 == 0
+	return cluster.Ports{Slurmctld: p, Slurmdbd: p + 1}, err == nil && p >= cluster.FirstPort && p < cluster.LastPort &&
+		(p-cluster.FirstPort)%2 == 0
 }
 
 // shortName returns the host name up to the first dot, which Slurm compares.

@@ -38,7 +38,8 @@ func TestRefusedJoinWritesNothing(t *testing.T) {
 // works reports whether any operation has an effect.
 func works(ops []runtimes.Op) bool {
 	return slices.ContainsFunc(ops, func(op runtimes.Op) bool {
-		return op.Read == nil && op.Stat == nil && op.List == nil && op.Info == nil && op.Preflight == nil && (op.Run == nil || op.Run.Args[0] == "update")
+		return op.Read == nil && op.Stat == nil && op.List == nil && op.Info == nil && op.Preflight == nil &&
+			(op.Run == nil || op.Run.Args[0] == "update")
 	})
 }
 

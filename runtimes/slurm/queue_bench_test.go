@@ -34,8 +34,10 @@ func (c *company) queueAPI(t testing.TB, u *plan.Unit) string {
 	key := u.Effective.Key
 	member := schema.RoleMember{Login: "alice", Role: "project_admin", UnixUser: &alice}
 	project := &schema.ProjectEstate{
-		Name: key.Project, Project: &schema.Project{Header: schema.Header{Key: schema.Key{Kind: schema.KindProject, Tenant: key.Tenant, Name: key.Project}}},
-		Roles:     &schema.RoleBinding{Header: schema.Header{Key: schema.Key{Kind: schema.KindRoleBinding, Tenant: key.Tenant, Project: key.Project, Name: "roles"}}, Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{member}}},
+		Name: key.Project, Project: &schema.Project{Header: schema.Header{Key: schema.Key{Kind: schema.KindProject, Tenant: key.Tenant,
+			Name: key.Project}}},
+		Roles: &schema.RoleBinding{Header: schema.Header{Key: schema.Key{Kind: schema.KindRoleBinding, Tenant: key.Tenant,
+			Project: key.Project, Name: "roles"}}, Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{member}}},
 		Instances: map[string]*schema.Instance{key.Name: {Header: schema.Header{Key: key}, Spec: schema.InstanceSpec{App: "slurm"}}},
 	}
 	desired := &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{key.Tenant: {
@@ -44,11 +46,13 @@ func (c *company) queueAPI(t testing.TB, u *plan.Unit) string {
 	}}}
 	view := func() (plan.View, bool) {
 		return plan.View{Desired: desired, Effective: &schema.Effective{}, Units: plan.Remember(&plan.Status{
-			Key: key, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"}, Observed: &plan.Observed{Presence: plan.Present, Unit: u},
+			Key: key, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"},
+			Observed: &plan.Observed{Presence: plan.Present, Unit: u},
 		})}, true
 	}
 	queues := queueing.New(queueing.Options{
-		View: view, Stamp: func() (runtimes.Stamp, bool) { return runtimes.Stamp{Epoch: 1}, true }, Queues: map[string]runtimes.Queue{"slurm": c.rt},
+		View: view, Stamp: func() (runtimes.Stamp, bool) { return runtimes.Stamp{Epoch: 1}, true },
+		Queues: map[string]runtimes.Queue{"slurm": c.rt},
 	})
 	handler, err := api.New(api.Options{
 		Estate: "bench", Log: slog.New(slog.DiscardHandler), Audit: func(audit.Record) error { return nil }, Source: view,
@@ -77,7 +81,8 @@ func tryAsk(t testing.TB, method, url, key string, body, into any) error {
 	if err != nil {
 		return err
 	}
-	for name, value := range map[string]string{"Authorization": "Bearer " + aliceToken, "Content-Type": "application/json", "Idempotency-Key": key} {
+	for name, value := range map[string]string{"Authorization": "Bearer " + aliceToken, "Content-Type": "application/json",
+		"Idempotency-Key": key} {
 		r.Header.Set(name, value)
 	}
 	res, err := http.DefaultClient.Do(r)
@@ -103,7 +108,8 @@ func p95(all []float64) float64 {
 
 // timed returns the milliseconds that each line of a shell loop took on the control host.
 func (c *company) timed(t testing.TB, u plan.Unit, rounds int, command string) (all []float64) {
-	out := c.onControl(t, u, fmt.Sprintf(`for i in $(seq %d); do a=$(date +%%s%%N); %s >/dev/null; b=$(date +%%s%%N); echo $((b-a)); done`, rounds, command))
+	out := c.onControl(t, u, fmt.Sprintf(`for i in $(seq %d); do a=$(date +%%s%%N); %s >/dev/null; b=$(date +%%s%%N); echo $((b-a)); done`,
+		rounds, command))
 	for word := range strings.FieldsSeq(out) {
 		n, err := strconv.Atoi(word)
 		require.NoError(t, err)
@@ -124,13 +130,16 @@ func BenchmarkQueue(b *testing.B) {
 		u := c.unit(strings.Replace(onePartition, "{", `{"options":{"MaxJobCount":20000},`, 1), []schema.UnixUser{alice, bob}, nil, 0)
 		c.carry(b, u, false)
 		url := c.queueAPI(b, &u)
-		sbatch := fmt.Sprintf(`printf '#!/bin/sh\ntrue\n' | setpriv --reuid=%d --regid=%[1]d --clear-groups sbatch --export=NONE --chdir=/tmp --output=/dev/null`, alice.UID)
+		sbatch := fmt.Sprintf(
+			`printf '#!/bin/sh\ntrue\n' | setpriv --reuid=%d --regid=%[1]d --clear-groups sbatch --export=NONE --chdir=/tmp --output=/dev/null`, alice.UID,
+		)
 		var ours, bare []float64
 		for round := range rounds {
 			for i := range perRound {
 				began := time.Now()
 				var job queue.Job
-				ask(b, http.MethodPost, url, queue.NewKey(began, fmt.Sprint(round*perRound+i)), queue.Request{Script: "#!/bin/sh\ntrue\n"}, &job)
+				ask(b, http.MethodPost, url, queue.NewKey(began, fmt.Sprint(round*perRound+i)), queue.Request{Script: "#!/bin/sh\ntrue\n"},
+					&job)
 				ours = append(ours, float64(time.Since(began).Microseconds())/1000)
 			}
 			bare = append(bare, c.timed(b, u, perRound, sbatch)...)

@@ -25,7 +25,8 @@ func (c *company) queueOf(u plan.Unit, project string, m *schema.QueueMap) runti
 }
 
 func submission(project string, user schema.UnixUser, key, script string) queue.Submission {
-	return queue.Submission{ProjectID: project, User: user, IdempotencyKey: key, Request: queue.Request{Script: "#!/bin/sh\n" + script + "\n"}}
+	return queue.Submission{ProjectID: project, User: user, IdempotencyKey: key,
+		Request: queue.Request{Script: "#!/bin/sh\n" + script + "\n"}}
 }
 
 // jobsOf returns the jobs of a project, of those that the runtime lists for all.
@@ -64,7 +65,8 @@ func (c *company) attackOutput(t *testing.T, at runtimes.QueueScope, j queue.Job
 	file := dir + "/slurm-" + j.JobID + ".out"
 	require.Contains(t, run(alice.UID, "cat "+file), "secret")
 	mallory := alice.UID + 7
-	for _, try := range []string{"cat " + file, "ls " + dir, "touch " + dir + "/slurm-999.out", "mv " + dir + " " + dir + ".old", "ln -s /tmp " + dir + "/x", "rmdir " + dir} {
+	for _, try := range []string{"cat " + file, "ls " + dir, "touch " + dir + "/slurm-999.out", "mv " + dir + " " + dir + ".old",
+		"ln -s /tmp " + dir + "/x", "rmdir " + dir} {
 		require.Contains(t, run(mallory, try), "ermission denied", try)
 	}
 	// Berth shows neither a file that is another user's nor one behind a link.
@@ -91,7 +93,8 @@ func TestQueueOfProjects(t *testing.T) {
 	first, err := c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-1", "id -un; echo secret; umask"))
 	require.NoError(t, err)
 	t.Logf("submit: %s", time.Since(began))
-	require.Equal(t, []string{"physics.lhc", alice.Name, "run-1", "passthrough"}, []string{first.ProjectID, first.User, first.IdempotencyKey, first.Resolution.Adapter})
+	require.Equal(t, []string{"physics.lhc", alice.Name, "run-1", "passthrough"},
+		[]string{first.ProjectID, first.User, first.IdempotencyKey, first.Resolution.Adapter})
 	again, err := c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-1", "id -un; echo secret; umask"))
 	require.NoError(t, err)
 	require.Equal(t, []any{first.JobID, first.Submitted}, []any{again.JobID, again.Submitted})
@@ -172,7 +175,8 @@ func TestQueueOfProjects(t *testing.T) {
 
 	_, err = c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", bob, "run-3", "true"))
 	require.ErrorIs(t, err, queue.ErrDenied, "bob is not of lhc")
-	unknown := &schema.QueueMap{Spec: schema.QueueMapSpec{Queues: []schema.QueueMapping{{Queue: "gpu", Partition: "nothing"}, {Queue: "foreign", Partition: "main", Account: "bio.genes"}, {Queue: "fast", Partition: "quick", MaxWalltimeMinutes: 5}}}}
+	unknown := &schema.QueueMap{Spec: schema.QueueMapSpec{Queues: []schema.QueueMapping{{Queue: "gpu", Partition: "nothing"},
+		{Queue: "foreign", Partition: "main", Account: "bio.genes"}, {Queue: "fast", Partition: "quick", MaxWalltimeMinutes: 5}}}}
 	for name, want := range map[string]error{"gpu": queue.ErrConfiguration, "foreign": queue.ErrConfiguration, "none": queue.ErrDenied} {
 		s := submission("physics.lhc", alice, "map-"+name, "true")
 		s.Queue = name
@@ -192,9 +196,11 @@ func mapDocument(t *testing.T, mode, partition string) (m *schema.QueueMap, hasR
 	loader, err := estate.New(estate.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
 	require.NoError(t, err)
 	res, err := loader.Load(t.Context(), estate.Files(map[string]string{
-		"platform/catalog/slurm/app.yaml": "apiVersion: berth/v1\nkind: App\nmetadata: {name: slurm}\nspec: {display_name: Slurm, category: scheduler, publisher: us}\n",
-		"platform/queues/README.md":       "# How to go back\n",
-		"platform/queues/all.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: all}\nspec:\n  app: slurm\n  fallback_queue: quick\n  runbook: platform/queues/README.md\n" +
+		"platform/catalog/slurm/app.yaml": "apiVersion: berth/v1\nkind: App\nmetadata: {name: slurm}\nspec: {display_name: Slurm, " +
+			"category: scheduler, publisher: us}\n",
+		"platform/queues/README.md": "# How to go back\n",
+		"platform/queues/all.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: all}\nspec:\n  app: slurm\n  fallback_queue: " +
+			"quick\n  runbook: platform/queues/README.md\n" +
 			"  queues: [{queue: quick, partition: " + partition + ", max_walltime_minutes: 5}]\n  mode: " + mode + "\n",
 	}))
 	require.NoError(t, err)
@@ -226,7 +232,8 @@ func TestRealPolicyServesOnlyIfReady(t *testing.T) {
 	}
 	answers := map[string]map[string]queue.Resolution{}
 	var first queue.Job
-	for turn, mode := range []string{schema.ModePassthrough, schema.ModeStubPolicy, schema.ModeRealPolicy, schema.ModeStubPolicy, schema.ModePassthrough} {
+	for turn, mode := range []string{schema.ModePassthrough, schema.ModeStubPolicy, schema.ModeRealPolicy, schema.ModeStubPolicy,
+		schema.ModePassthrough} {
 		at := scopeOf(mode, "quick")
 		seen := map[string]queue.Resolution{}
 		for _, requested := range []string{"quick", "other", ""} {
@@ -280,7 +287,8 @@ func TestRealPolicyServesOnlyIfReady(t *testing.T) {
 	refused(scopeOf(schema.ModeRealPolicy, "nothing"), queue.ErrConfiguration, "policy valid")
 	_, err = submit(scopeOf(schema.ModeStubPolicy, "nothing"), "stub-nothing", "quick")
 	require.ErrorIs(t, err, queue.ErrConfiguration, "the same class without the preconditions")
-	for _, broken := range []struct{ daemon, precondition string }{{"slurmdbd", "dependencies healthy"}, {"slurmctld", "control plane reachable"}, {"munged", "credentials of the environment readable"}} {
+	for _, broken := range []struct{ daemon, precondition string }{{"slurmdbd", "dependencies healthy"},
+		{"slurmctld", "control plane reachable"}, {"munged", "credentials of the environment readable"}} {
 		c.onControl(t, u, "pkill -STOP -x "+broken.daemon+" || true; pkill -KILL -x "+broken.daemon)
 		refused(scopeOf(schema.ModeRealPolicy, "quick"), queue.ErrUnavailable, broken.precondition)
 	}

@@ -20,7 +20,8 @@ func (Backend) Reference() []byte {
 		"| restart of all | restart of slurmctld and reconfigure, then a restart of slurmd on each worker |\n" +
 		"| not known | the release ends with an error if a file has the parameter |\n\n" +
 		"Running jobs go on through each of them. A class marked *tried* was tried by a test on a live cluster of that release: " +
-		"the parameter was changed, the class was applied, `scontrol show config` had the new value, and a running job went on. The other " +
+		"the parameter was changed, the class was applied, `scontrol show config` had the new value, and a running job went on. The " +
+		"other " +
 		"classes are those of Slurm's manual pages, and were not tried.\n")
 	section := func(title, text string, rows []profile.Parameter, has func(profile.Parameter) bool) {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| Parameter | Meaning | Value | Field |", title, text)
@@ -36,16 +37,20 @@ func (Backend) Reference() []byte {
 	}
 	stack := profile.Stack{Cluster: "CLUSTER"}
 	isOption := func(p profile.Parameter) bool { return strings.HasPrefix(p.Field, profile.OptionsField+".") }
-	section("Parameters from fields", "Fields of an instance's `config`, or of a version's `manifest.parameters`, set these parameters. [slurm-config.md](slurm-config.md) has all fields with defaults and examples.",
+	section("Parameters from fields",
+		"Fields of an instance's `config`, or of a version's `manifest.parameters`, set these parameters. "+
+			"[slurm-config.md](slurm-config.md) has all fields with defaults and examples.",
 		stack.SlurmConf(), func(p profile.Parameter) bool { return p.Field != "" && !isOption(p) })
 	section("Options", "`config.options` sets these parameters by name. Berth refuses any other.", profile.Options(), isOption)
 	section("Parameters that Berth sets", "No field sets these parameters.",
 		stack.SlurmConf(), func(p profile.Parameter) bool { return p.Field == "" })
 	b.WriteString("\n## slurmdbd.conf\n\nEach change restarts slurmdbd. slurmctld keeps the records meanwhile. " +
-		"A test changed the parameters of fields on live clusters of the releases in the last column. The others never change, and a change was not tried.\n\n" +
+		"A test changed the parameters of fields on live clusters of the releases in the last column. The others never change, and a " +
+		"change was not tried.\n\n" +
 		"| Parameter | Meaning | Value | Field | Tried |\n|---|---|---|---|---|\n")
 	for _, p := range stack.SlurmdbdConf() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", p.Name, p.Meaning, valuesOf(p), code(p.Field), strings.ReplaceAll(p.Tried, " ", ", "))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", p.Name, p.Meaning, valuesOf(p), code(p.Field),
+			strings.ReplaceAll(p.Tried, " ", ", "))
 	}
 	return []byte(b.String())
 }

@@ -121,7 +121,8 @@ func TestSettingsAreChecked(t *testing.T) {
 
 // A user has a name of POSIX and a uid that means one account.
 func TestUsersHaveTheNamesOfPOSIX(t *testing.T) {
-	for _, u := range []schema.UnixUser{{Name: "first.last", UID: 1000}, {Name: "J.Doe_3", UID: 65533}, {Name: "7of9", UID: 65536}, {Name: "a", UID: 1<<32 - 3}} {
+	for _, u := range []schema.UnixUser{{Name: "first.last", UID: 1000}, {Name: "J.Doe_3", UID: 65533}, {Name: "7of9", UID: 65536},
+		{Name: "a", UID: 1<<32 - 3}} {
 		require.NoError(t, cluster.CheckUser(u))
 	}
 	for _, name := range []string{"", ".", "..", ".a", "-a", "1001", "a,b", "a b", "a'b", "a/b", "a:b", "a\n", strings.Repeat("a", 33)} {
@@ -146,12 +147,15 @@ func TestDeviceFiles(t *testing.T) {
 		got, err = cluster.DeviceFiles(devices)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		gres, err := cluster.RenderGresConf([]plan.Member{{Node: "n", GPUs: []schema.GPU{{Type: "a100", Devices: devices, Count: len(want)}}}})
+		gres, err := cluster.RenderGresConf([]plan.Member{{Node: "n",
+			GPUs: []schema.GPU{{Type: "a100", Devices: devices, Count: len(want)}}}})
 		require.NoError(t, err)
 		require.Contains(t, string(gres), "File="+devices+"\n")
-		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644, Data: gres}))
+		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644,
+			Data: gres}))
 	}
-	for _, bad := range []string{"/dev/../etc/x", "/etc/nvidia0", "/dev/nvidia[3-1]", "/dev/nvidia[0-999]", "/dev/a[0-1][0-1]", "/dev/", "/dev/a b", ""} {
+	for _, bad := range []string{"/dev/../etc/x", "/etc/nvidia0", "/dev/nvidia[3-1]", "/dev/nvidia[0-999]", "/dev/a[0-1][0-1]", "/dev/",
+		"/dev/a b", ""} {
 		_, err := cluster.DeviceFiles(bad)
 		require.Error(t, err, bad)
 	}

@@ -52,7 +52,8 @@ func (c *control) load(ctx context.Context) error {
 // repairedPaths are the files that have to be as rendered: all except the list of
 // accounts, which is read once.
 func repairedPaths(s profile.Stack) []string {
-	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(), s.LogRotation()}
+	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(),
+		s.LogRotation()}
 }
 
 // fileFault describes a file on a node that has none of its possible contents; "": it has one of them. A file that is not rendered

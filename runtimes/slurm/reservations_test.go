@@ -15,7 +15,8 @@ import (
 func TestReservationChanges(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	at := func(name string, start, end int64, nodes ...string) cli.Reservation {
-		return cli.Reservation{Name: name, Start: now.Unix() + start, End: now.Unix() + end, Nodes: nodes, Users: []string{"root"}, Flags: []string{"MAINT", "IGNORE_JOBS", "SPEC_NODES"}}
+		return cli.Reservation{Name: name, Start: now.Unix() + start, End: now.Unix() + end, Nodes: nodes, Users: []string{"root"},
+			Flags: []string{"MAINT", "IGNORE_JOBS", "SPEC_NODES"}}
 	}
 	byHand := at("berth-a", 60, 120, "gpu-1")
 	byHand.Flags = []string{"SPEC_NODES"}
@@ -24,20 +25,31 @@ func TestReservationChanges(t *testing.T) {
 		have, want []cli.Reservation
 		calls, why []string
 	}{
-		{"nothing to do", []cli.Reservation{at("berth-a", 60, 120, "gpu-2", "gpu-1"), at("of-an-administrator", 60, 120, "gpu-1")}, []cli.Reservation{at("berth-a", 60, 120, "gpu-1", "gpu-2")}, nil, nil},
+		{"nothing to do", []cli.Reservation{at("berth-a", 60, 120, "gpu-2", "gpu-1"), at("of-an-administrator", 60, 120, "gpu-1")},
+			[]cli.Reservation{at("berth-a", 60, 120, "gpu-1", "gpu-2")}, nil, nil},
 		{"missing", nil, []cli.Reservation{at("berth-a", 60, 120, "gpu-1", "gpu-2")},
-			[]string{"create reservation reservationname=berth-a starttime=uts1800000060 endtime=uts1800000120 nodes=gpu-1,gpu-2 users=root flags=MAINT,IGNORE_JOBS"}, []string{"reservation a is missing"}},
+			[]string{"create reservation reservationname=berth-a starttime=uts1800000060 endtime=uts1800000120 nodes=gpu-1,gpu-2 " +
+				"users=root flags=MAINT,IGNORE_JOBS"}, []string{"reservation a is missing"}},
 		{"missing, and it should have begun", nil, []cli.Reservation{at("berth-a", -60, 120, "gpu-1")},
-			[]string{"create reservation reservationname=berth-a starttime=now endtime=uts1800000120 nodes=gpu-1 users=root flags=MAINT,IGNORE_JOBS"}, []string{"reservation a is missing"}},
-		{"another start, end and node", []cli.Reservation{at("berth-a", 60, 120, "gpu-1")}, []cli.Reservation{at("berth-a", 90, 150, "gpu-2")},
-			[]string{"update reservation reservationname=berth-a starttime=uts1800000090 endtime=uts1800000150 nodes=gpu-2 users=root flags=MAINT,IGNORE_JOBS"}, []string{"reservation a has another start, end, nodes"}},
-		{"its start was changed after it has begun", []cli.Reservation{at("berth-a", -60, 120, "gpu-1")}, []cli.Reservation{at("berth-a", -90, 120, "gpu-1")}, nil, nil},
-		{"it has begun, and is to begin later", []cli.Reservation{at("berth-a", -60, 120, "gpu-1")}, []cli.Reservation{at("berth-a", 90, 150, "gpu-1")},
-			[]string{"delete reservationname=berth-a", "create reservation reservationname=berth-a starttime=uts1800000090 endtime=uts1800000150 nodes=gpu-1 users=root flags=MAINT,IGNORE_JOBS"},
+			[]string{"create reservation reservationname=berth-a starttime=now endtime=uts1800000120 nodes=gpu-1 users=root " +
+				"flags=MAINT,IGNORE_JOBS"}, []string{"reservation a is missing"}},
+		{"another start, end and node", []cli.Reservation{at("berth-a", 60, 120, "gpu-1")},
+			[]cli.Reservation{at("berth-a", 90, 150, "gpu-2")},
+			[]string{"update reservation reservationname=berth-a starttime=uts1800000090 endtime=uts1800000150 nodes=gpu-2 users=root " +
+				"flags=MAINT,IGNORE_JOBS"}, []string{"reservation a has another start, end, nodes"}},
+		{"its start was changed after it has begun", []cli.Reservation{at("berth-a", -60, 120, "gpu-1")},
+			[]cli.Reservation{at("berth-a", -90, 120, "gpu-1")}, nil, nil},
+		{"it has begun, and is to begin later", []cli.Reservation{at("berth-a", -60, 120, "gpu-1")},
+			[]cli.Reservation{at("berth-a", 90, 150, "gpu-1")},
+			[]string{"delete reservationname=berth-a",
+				"create reservation reservationname=berth-a starttime=uts1800000090 endtime=uts1800000150 nodes=gpu-1 users=root " +
+					"flags=MAINT,IGNORE_JOBS"},
 			[]string{"reservation a has begun, and is to begin later", "reservation a has begun, and is to begin later"}},
 		{"its flags were changed by hand", []cli.Reservation{byHand}, []cli.Reservation{at("berth-a", 60, 120, "gpu-1")},
-			[]string{"update reservation reservationname=berth-a endtime=uts1800000120 nodes=gpu-1 users=root flags=MAINT,IGNORE_JOBS"}, []string{"reservation a has another flags"}},
-		{"no longer declared", []cli.Reservation{at("berth-a", 60, 120, "gpu-1")}, nil, []string{"delete reservationname=berth-a"}, []string{"reservation a is not declared"}},
+			[]string{"update reservation reservationname=berth-a endtime=uts1800000120 nodes=gpu-1 users=root flags=MAINT,IGNORE_JOBS"},
+			[]string{"reservation a has another flags"}},
+		{"no longer declared", []cli.Reservation{at("berth-a", 60, 120, "gpu-1")}, nil, []string{"delete reservationname=berth-a"},
+			[]string{"reservation a is not declared"}},
 		{"over", []cli.Reservation{at("berth-a", -120, 0, "gpu-1")}, nil, nil, nil},
 	} {
 		var calls, why []string
@@ -60,11 +72,13 @@ func TestReservationByHandIsShownAtItsNodes(t *testing.T) {
 	v := &observation{controllerReading: controllerReading{nodes: []node{{Name: "gpu-1", State: "idle"}, {Name: "gpu-2", State: "idle"}}}}
 	mine := at("mine", -60, 60)
 	v.reserved = reservedByHand([]cli.Reservation{mine}, now)
-	require.Equal(t, handReservation{text: "in the reservation mine until 2027-01-15 08:01 UTC: other jobs do not start on what it holds"}, v.reserved["gpu-1"])
+	require.Equal(t, handReservation{text: "in the reservation mine until 2027-01-15 08:01 UTC: other jobs do not start on what it holds"},
+		v.reserved["gpu-1"])
 	require.Empty(t, v.outOfService("gpu-1"), "its users have it")
 	mine.Flags = []string{"MAINT", "SPEC_NODES"}
 	v.reserved = reservedByHand([]cli.Reservation{mine}, now)
-	require.Equal(t, "in the maintenance reservation mine until 2027-01-15 08:01 UTC: only jobs submitted to it start there", v.outOfService("gpu-1"))
+	require.Equal(t, "in the maintenance reservation mine until 2027-01-15 08:01 UTC: only jobs submitted to it start there",
+		v.outOfService("gpu-1"))
 	require.Empty(t, v.outOfService("gpu-2"))
 }
 

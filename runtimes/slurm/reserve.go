@@ -76,9 +76,11 @@ func reservedByHand(have []cli.Reservation, now time.Time) map[string]handReserv
 		for _, node := range h.Nodes {
 			until := time.Unix(h.End, 0).UTC().Format("2006-01-02 15:04 UTC")
 			if slices.Contains(h.Flags, "MAINT") {
-				reserved[node] = handReservation{fmt.Sprintf("in the maintenance reservation %s until %s: only jobs submitted to it start there", h.Name, until), true}
+				reserved[node] = handReservation{fmt.Sprintf("in the maintenance reservation %s until %s: only jobs submitted to it "+
+					"start there", h.Name, until), true}
 			} else {
-				reserved[node] = handReservation{fmt.Sprintf("in the reservation %s until %s: other jobs do not start on what it holds", h.Name, until), false}
+				reserved[node] = handReservation{fmt.Sprintf("in the reservation %s until %s: other jobs do not start on what it holds",
+					h.Name, until), false}
 			}
 		}
 	}

@@ -75,7 +75,8 @@ func TestPendingStepsAreDoneAfterACrash(t *testing.T) {
 	require.ErrorIs(t, c.apply(t, plan.Configure, c.unit), runtimes.ErrUncertain)
 	require.Contains(t, string(c.ctl.files[conf]), "SlurmctldPort=20000", "it was written")
 	require.True(t, c.record(t).Owed.Restart)
-	require.Contains(t, c.observe(t).Drift, plan.Drift{Member: "controller-0", What: "configuration", Detail: "unfinished change: restart of slurmctld, reconfigure"})
+	require.Contains(t, c.observe(t).Drift,
+		plan.Drift{Member: "controller-0", What: "configuration", Detail: "unfinished change: restart of slurmctld, reconfigure"})
 
 	c.ctl.before = func(op runtimes.Op) error {
 		if op.Service != nil && op.Service.Verb == "restart" {
@@ -247,7 +248,8 @@ func TestNodeThatLeavesIsNoEvidence(t *testing.T) {
 		c.put(t, rec)
 		c.ctl.before = func(op runtimes.Op) error {
 			if op.Service != nil && op.Service.Name == profile.Slurmctld && op.Service.Verb != "state" {
-				c.node = strings.Replace(idleNode, `"state":"idle","state_flags":[]`, `"state":"unknown","state_flags":["NOT_RESPONDING"]`, 1)
+				c.node = strings.Replace(idleNode, `"state":"idle","state_flags":[]`, `"state":"unknown","state_flags":["NOT_RESPONDING"]`,
+					1)
 			}
 			return nil
 		}

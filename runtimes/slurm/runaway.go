@@ -42,7 +42,8 @@ func (c jobRecords) endRunaways(ctx context.Context) error {
 		if err := c.saveDisk(ctx); err != nil {
 			return err
 		}
-		return waiting("slurmctld lost jobs in a crash that accounting has as active; they are ended once it gives no id up to %d to another job", highest)
+		return waiting("slurmctld lost jobs in a crash that accounting has as active; they are ended once it gives no id up to %d to "+
+			"another job", highest)
 	}
 	for _, id := range lost {
 		if slices.ContainsFunc(active, func(j cli.QueuedJob) bool { return j.Raw == strconv.Itoa(id) }) {

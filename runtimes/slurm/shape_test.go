@@ -54,12 +54,18 @@ func TestNodeLineFitsItsHost(t *testing.T) {
 		unused   string
 	}{
 		{32, schema.Shape{}, "CPUs=32 Sockets=2 CoresPerSocket=8 ThreadsPerCore=2", ""},
-		{16, schema.Shape{}, "CPUs=16 Sockets=2 CoresPerSocket=8 ThreadsPerCore=2", "Slurm has 16 of the host's 32 CPUs (sockets:cores:threads 2:8:2 of 2:8:2), as the node declares 16"},
-		{28, schema.Shape{}, "CPUs=28 Sockets=1 CoresPerSocket=14 ThreadsPerCore=2", "Slurm has 28 of the host's 32 CPUs (sockets:cores:threads 1:14:2 of 2:8:2), as the node declares 28"},
-		{31, schema.Shape{}, "CPUs=30 Sockets=1 CoresPerSocket=15 ThreadsPerCore=2", "Slurm has 30 of the host's 32 CPUs (sockets:cores:threads 1:15:2 of 2:8:2), as the node declares 31"},
-		{8, schema.Shape{}, "CPUs=8 Sockets=1 CoresPerSocket=4 ThreadsPerCore=2", "Slurm has 8 of the host's 32 CPUs (sockets:cores:threads 1:4:2 of 2:8:2), as the node declares 8"},
-		{1, schema.Shape{}, "CPUs=1 Sockets=1 CoresPerSocket=1 ThreadsPerCore=2", "Slurm has 1 of the host's 32 CPUs (sockets:cores:threads 1:1:2 of 2:8:2), as the node declares 1"},
-		{16, schema.Shape{Sockets: 2, CoresPerSocket: 4, ThreadsPerCore: 2}, "CPUs=16 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2", "Slurm has 16 of the host's 32 CPUs (sockets:cores:threads 2:4:2 of 2:8:2), as the node declares 16"},
+		{16, schema.Shape{}, "CPUs=16 Sockets=2 CoresPerSocket=8 ThreadsPerCore=2",
+			"Slurm has 16 of the host's 32 CPUs (sockets:cores:threads 2:8:2 of 2:8:2), as the node declares 16"},
+		{28, schema.Shape{}, "CPUs=28 Sockets=1 CoresPerSocket=14 ThreadsPerCore=2",
+			"Slurm has 28 of the host's 32 CPUs (sockets:cores:threads 1:14:2 of 2:8:2), as the node declares 28"},
+		{31, schema.Shape{}, "CPUs=30 Sockets=1 CoresPerSocket=15 ThreadsPerCore=2",
+			"Slurm has 30 of the host's 32 CPUs (sockets:cores:threads 1:15:2 of 2:8:2), as the node declares 31"},
+		{8, schema.Shape{}, "CPUs=8 Sockets=1 CoresPerSocket=4 ThreadsPerCore=2",
+			"Slurm has 8 of the host's 32 CPUs (sockets:cores:threads 1:4:2 of 2:8:2), as the node declares 8"},
+		{1, schema.Shape{}, "CPUs=1 Sockets=1 CoresPerSocket=1 ThreadsPerCore=2",
+			"Slurm has 1 of the host's 32 CPUs (sockets:cores:threads 1:1:2 of 2:8:2), as the node declares 1"},
+		{16, schema.Shape{Sockets: 2, CoresPerSocket: 4, ThreadsPerCore: 2}, "CPUs=16 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2",
+			"Slurm has 16 of the host's 32 CPUs (sockets:cores:threads 2:4:2 of 2:8:2), as the node declares 16"},
 		{32, twoByEightByTwo, "CPUs=32 Sockets=2 CoresPerSocket=8 ThreadsPerCore=2", ""},
 		{64, schema.Shape{}, "CPUs=64", ""}, // its join is refused
 	} {
@@ -74,18 +80,21 @@ func TestNodeLineFitsItsHost(t *testing.T) {
 		require.NoError(t, err)
 		conf := all[profile.Stack{Cluster: rec.Cluster}.Conf()]
 		require.Contains(t, string(conf.Data), " "+one.line+" RealMemory=8000 ")
-		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{Kind: "file", Path: profile.Stack{Cluster: rec.Cluster}.Conf(), Data: conf.Data, Mode: conf.Mode}))
+		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{Kind: "file", Path: profile.Stack{Cluster: rec.Cluster}.Conf(),
+			Data: conf.Data, Mode: conf.Mode}))
 	}
 	fourSockets := schema.Shape{Sockets: 4, CoresPerSocket: 8, ThreadsPerCore: 2}
 	require.Equal(t, fourSockets, cluster.Fitted(plan.Member{CPUs: 32}, fourSockets).Shape, "one CPU of each core")
-	require.Equal(t, schema.Shape{Sockets: 3, CoresPerSocket: 8, ThreadsPerCore: 2}, cluster.Fitted(plan.Member{CPUs: 48}, fourSockets).Shape, "whole sockets")
+	require.Equal(t, schema.Shape{Sockets: 3, CoresPerSocket: 8, ThreadsPerCore: 2},
+		cluster.Fitted(plan.Member{CPUs: 48}, fourSockets).Shape, "whole sockets")
 }
 
 // A job of one GPU gets whole cores, so the share of each GPU is one of whole cores.
 func TestShareOfAGPUIsOfWholeCores(t *testing.T) {
 	gpus := func(n int) []schema.GPU { return []schema.GPU{{Type: "a100", Count: n}} }
 	for _, one := range []struct{ cpus, gpus, share int }{{32, 4, 8}, {32, 6, 4}, {31, 4, 6}, {16, 4, 4}, {16, 3, 5}, {4, 4, 1}} {
-		require.Equal(t, one.share, cluster.CPUsPerGPU(cluster.Fitted(plan.Member{CPUs: one.cpus, GPUs: gpus(one.gpus)}, twoByEightByTwo)), "%+v", one)
+		require.Equal(t, one.share, cluster.CPUsPerGPU(cluster.Fitted(plan.Member{CPUs: one.cpus, GPUs: gpus(one.gpus)}, twoByEightByTwo)),
+			"%+v", one)
 	}
 	require.Equal(t, 5, cluster.CPUsPerGPU(plan.Member{CPUs: 32, GPUs: gpus(6)}), "without a shape")
 	require.Zero(t, cluster.CPUsPerGPU(plan.Member{CPUs: 32}))
@@ -102,7 +111,8 @@ func TestNewWorkerGetsTheShapeOfItsHost(t *testing.T) {
 	require.Equal(t, map[string]schema.Shape{"gpu-1": twoByEightByTwo}, c.record(t).Found)
 	seen := c.observe(t)
 	require.Empty(t, seen.Drift)
-	require.Equal(t, plan.MemberState{Name: "worker-0", Node: "gpu-1", State: plan.Running, References: map[string]string{"cluster": c.record(t).Cluster, "node": "gpu-1"}}, seen.Members[1])
+	require.Equal(t, plan.MemberState{Name: "worker-0", Node: "gpu-1", State: plan.Running,
+		References: map[string]string{"cluster": c.record(t).Cluster, "node": "gpu-1"}}, seen.Members[1])
 
 	// A host that changes under a worker changes no line: Slurm reports the missing hardware.
 	c.hardware = "CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=16 ThreadsPerCore=2"
@@ -196,7 +206,9 @@ func TestMoreThanTheHostHasIsRefused(t *testing.T) {
 		why      string
 	}{
 		{33, schema.Shape{}, "host gpu-1 has 32 CPUs and 4000 MiB, but its node declares 33 CPUs and 4000 MiB"},
-		{32, schema.Shape{Sockets: 4, CoresPerSocket: 4, ThreadsPerCore: 2}, "host gpu-1 has 2 sockets with 8 cores of 2 threads, but its node declares 4 with 4 of 2; correct sockets, cores_per_socket and threads_per_core in the node's document, or leave them out"},
+		{32, schema.Shape{Sockets: 4, CoresPerSocket: 4, ThreadsPerCore: 2},
+			"host gpu-1 has 2 sockets with 8 cores of 2 threads, but its node declares 4 with 4 of 2; correct sockets, cores_per_socket " +
+				"and threads_per_core in the node's document, or leave them out"},
 		{32, schema.Shape{Sockets: 2, CoresPerSocket: 16, ThreadsPerCore: 1}, "but its node declares 2 with 16 of 1"},
 		{32, schema.Shape{Sockets: 2, CoresPerSocket: 4, ThreadsPerCore: 4}, "but its node declares 2 with 4 of 4"},
 	} {
@@ -206,7 +218,8 @@ func TestMoreThanTheHostHasIsRefused(t *testing.T) {
 		require.False(t, c.wk.ran("start slurmd"))
 	}
 	has := cli.Resources{CPUs: 32, Sockets: 2, CoresPerSocket: 8, ThreadsPerCore: 2}
-	for _, less := range []schema.Shape{{}, twoByEightByTwo, {Sockets: 1, CoresPerSocket: 16, ThreadsPerCore: 2}, {Sockets: 2, CoresPerSocket: 8, ThreadsPerCore: 1}} {
+	for _, less := range []schema.Shape{{}, twoByEightByTwo, {Sockets: 1, CoresPerSocket: 16, ThreadsPerCore: 2},
+		{Sockets: 2, CoresPerSocket: 8, ThreadsPerCore: 1}} {
 		require.NoError(t, cluster.CheckShape(plan.Member{Shape: less}, has))
 	}
 	require.NoError(t, cluster.CheckShape(plan.Member{Shape: twoByEightByTwo}, cli.Resources{CPUs: 31}), "slurmd finds no shape")

@@ -101,7 +101,8 @@ func (f *shapeField) compareReport(t *testing.T, sums amounts) {
 	const back = 3 * 3600
 	shift := func(by int) {
 		const columns = "time_start = time_start + %[1]d, time_end = time_end + %[1]d"
-		l.sql(t, fmt.Sprintf("UPDATE C_suspend_table SET "+columns+";\nUPDATE C_job_table SET time_eligible = time_start + %[1]d, time_submit = time_submit + %[1]d, "+columns+
+		l.sql(t, fmt.Sprintf("UPDATE C_suspend_table SET "+columns+
+			";\nUPDATE C_job_table SET time_eligible = time_start + %[1]d, time_submit = time_submit + %[1]d, "+columns+
 			" WHERE time_start > 0 AND time_end > 0;", by))
 	}
 	shift(-back)
@@ -136,7 +137,8 @@ func (f *shapeField) compareRecord(t *testing.T, s submitted) string {
 	t.Helper()
 	last := map[string][]string{}
 	for line := range strings.Lines(f.tool(t, f.unit,
-		"SLURM_TIME_FORMAT=%s sacct -nPXa --delimiter='|' -S now-1days --format=JobID,State,ExitCode,User,Partition,NodeList,End -j "+s.job)) {
+		"SLURM_TIME_FORMAT=%s sacct -nPXa --delimiter='|' -S now-1days --format=JobID,State,ExitCode,User,Partition,NodeList,End -j "+
+			s.job)) {
 		v := strings.Split(strings.TrimSpace(line), "|")
 		last[v[0]] = v
 	}

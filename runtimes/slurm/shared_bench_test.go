@@ -172,7 +172,8 @@ func (c *company) changeTerms(b *testing.B, u *plan.Unit) {
 	b.ReportMetric(float64(restarts), "terms-restarts")
 	b.ReportMetric(float64(touched), "terms-jobs")
 	b.ReportMetric(milliseconds(5, func(round int) {
-		c.tool(b, *u, fmt.Sprintf("sacctmgr -i modify account where name=%s cluster=%s set grpjobs=%d >/dev/null", terms.ProjectID, cluster.Name(u.Effective.Key), 20+round))
+		c.tool(b, *u, fmt.Sprintf("sacctmgr -i modify account where name=%s cluster=%s set grpjobs=%d >/dev/null", terms.ProjectID,
+			cluster.Name(u.Effective.Key), 20+round))
 	}), "modify-by-hand-ms")
 	c.carry(b, *u, false)
 	c.onControl(b, *u, "squeue -h -o %i | xargs scancel")
@@ -193,7 +194,8 @@ func (c *company) attachByHand(t testing.TB, u plan.Unit, name string, users int
 	for _, m := range u.Members {
 		g.Go(func() error {
 			_, err := c.lab.Run(t.Context(), m.Node, "bash", "-ec",
-				fmt.Sprintf("for i in $(seq 1 %d); do groupadd -g $((50000+i)) berthhand$i; useradd -M -u $((50000+i)) -g $((50000+i)) berthhand$i; done", users))
+				fmt.Sprintf("for i in $(seq 1 %d); do groupadd -g $((50000+i)) berthhand$i; useradd -M -u $((50000+i)) -g $((50000+i)) "+
+					"berthhand$i; done", users))
 			return err
 		})
 	}

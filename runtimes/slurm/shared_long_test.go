@@ -132,7 +132,8 @@ func TestLongSharedLimitsLetJobsWaitByName(t *testing.T) {
 func TestLongSharedLimitsHoldInEveryQoS(t *testing.T) {
 	t.Parallel()
 	c := newSharing(t)
-	config := strings.Replace(onePartition, `"scheduler"`, `"qos":[{"name":"team","group":{"gpus":4}},{"name":"long","max_time_minutes":600},{"name":"fast","priority":5}],"scheduler"`, 1)
+	config := strings.Replace(onePartition, `"scheduler"`,
+		`"qos":[{"name":"team","group":{"gpus":4}},{"name":"long","max_time_minutes":600},{"name":"fast","priority":5}],"scheduler"`, 1)
 	a := lhc()
 	a.Guaranteed = schema.Amount{GPUs: 2, CPUs: 64}
 	u := c.share(c.unit(config, nil, nil, 0), a)
@@ -174,7 +175,8 @@ func TestLongSharedTermsChangeWithoutTouchingJobs(t *testing.T) {
 	pids := fmt.Sprint(c.services(t, u))
 	for _, set := range []func(*schema.EffectiveAttachment){
 		func(a *schema.EffectiveAttachment) {
-			a.MaxGPUs, a.MaxCPUsPerJob, a.MaxRunningJobs, a.MaxSubmittedJobs, a.MaxWalltimeMinutes, a.Priority, a.Share = 1, 1, 1, 2, 30, 7, 9
+			a.MaxGPUs, a.MaxCPUsPerJob, a.MaxRunningJobs, a.MaxSubmittedJobs, a.MaxWalltimeMinutes, a.Priority, a.Share = 1, 1, 1, 2, 30, 7,
+				9
 		},
 		func(a *schema.EffectiveAttachment) { a.MaxGPUs, a.Share = 9, 2 },
 		func(a *schema.EffectiveAttachment) { a.Closed = true },
@@ -275,7 +277,8 @@ func TestLongSharedTermsNameTheQueuedJobsThatWait(t *testing.T) {
 	first, second := c.workers[0].Key.Name, c.workers[1].Key.Name
 	running := c.job(t, wide, alice, "physics.lhc", "sleep 600", "--gres=gpu:1", "--nodelist="+first)
 	blocking := []string{
-		c.job(t, wide, carol, "bio.genes", "sleep 600", "--nodelist="+first), c.job(t, wide, carol, "bio.genes", "sleep 600", "--nodelist="+second, "--ntasks=2"),
+		c.job(t, wide, carol, "bio.genes", "sleep 600", "--nodelist="+first),
+		c.job(t, wide, carol, "bio.genes", "sleep 600", "--nodelist="+second, "--ntasks=2"),
 	}
 	for _, id := range append(blocking, running) {
 		c.await(t, wide, id, slurmtest.Running)

@@ -35,18 +35,23 @@ func sharedExample() record {
 	e.Attachments = []schema.EffectiveAttachment{
 		{ProjectID: "bio.genes", Name: "genes", Users: []string{"alice", "carol"}, Share: 1, Closed: true},
 		{
-			ProjectID: "physics.lhc", Name: "lhc", Users: []string{"alice"}, Share: 3, Priority: 10, Guaranteed: schema.Amount{GPUs: 2, CPUs: 4},
+			ProjectID: "physics.lhc", Name: "lhc", Users: []string{"alice"}, Share: 3, Priority: 10,
+			Guaranteed: schema.Amount{GPUs: 2, CPUs: 4},
 			SubmissionLimits: schema.SubmissionLimits{
-				MaxGPUs: 4, MaxCPUs: 16, MaxGPUsPerJob: 2, MaxCPUsPerJob: 8, MaxRunningJobs: 20, MaxSubmittedJobs: 100, MaxWalltimeMinutes: 120,
+				MaxGPUs: 4, MaxCPUs: 16, MaxGPUsPerJob: 2, MaxCPUsPerJob: 8, MaxRunningJobs: 20, MaxSubmittedJobs: 100,
+				MaxWalltimeMinutes: 120,
 			},
 		},
 		{
-			ProjectID: "physics.ligo", Name: "ligo", Users: []string{"bob"}, Share: 1, SubmissionLimits: schema.SubmissionLimits{Queues: []string{"main"}},
-			Preemption: &schema.Preemption{Mode: schema.PreemptCancel, GraceSeconds: 60}, OnJobs: &schema.OnJobs{CancelAfterSeconds: 600},
+			ProjectID: "physics.ligo", Name: "ligo", Users: []string{"bob"}, Share: 1,
+			SubmissionLimits: schema.SubmissionLimits{Queues: []string{"main"}},
+			Preemption:       &schema.Preemption{Mode: schema.PreemptCancel, GraceSeconds: 60},
+			OnJobs:           &schema.OnJobs{CancelAfterSeconds: 600},
 		},
 	}
 	lent := rec.Unit.Members[1]
-	lent.Name, lent.Node, lent.Address, lent.Loan = "worker.dev-gpu-5", "dev-gpu-5", "10.77.0.15", &schema.Loan{ProjectID: "physics.lhc", OnJobs: &schema.OnJobs{CancelAfterSeconds: 30}}
+	lent.Name, lent.Node, lent.Address, lent.Loan = "worker.dev-gpu-5", "dev-gpu-5", "10.77.0.15",
+		&schema.Loan{ProjectID: "physics.lhc", OnJobs: &schema.OnJobs{CancelAfterSeconds: 30}}
 	rec.Unit.Members = append(rec.Unit.Members, lent)
 	return rec
 }
@@ -65,9 +70,11 @@ func TestRenderedFilesOfASharedUnit(t *testing.T) {
 		calls = append(calls, "sacctmgr "+strings.Join(args, " "))
 	}
 	s := profile.Stack{Cluster: rec.Cluster}
-	got := &txtar.Archive{Comment: []byte("What a unit with three attached projects and a lent node has besides that of stack.txtar.\n"), Files: []txtar.File{
-		{Name: "slurm.conf", Data: all[s.Conf()].Data}, {Name: "accounts", Data: all[s.Accounts()].Data}, {Name: "sacctmgr", Data: []byte(strings.Join(calls, "\n") + "\n")},
-	}}
+	got := &txtar.Archive{Comment: []byte("What a unit with three attached projects and a lent node has besides that of stack.txtar.\n"),
+		Files: []txtar.File{
+			{Name: "slurm.conf", Data: all[s.Conf()].Data}, {Name: "accounts", Data: all[s.Accounts()].Data},
+			{Name: "sacctmgr", Data: []byte(strings.Join(calls, "\n") + "\n")},
+		}}
 	if *update {
 		require.NoError(t, os.WriteFile(name, txtar.Format(got), 0o644))
 	}
@@ -94,7 +101,8 @@ func TestLongestProjectNamePassesTheHelper(t *testing.T) {
 		}), op.Write.Path)
 	}
 	for program, args := range map[string][]string{
-		"squeue": {"--all", profile.QueueFormat, "--account=" + long}, "scontrol": {"update", "jobid=7", "qos=" + long + cluster.GuaranteedSuffix},
+		"squeue":   {"--all", profile.QueueFormat, "--account=" + long},
+		"scontrol": {"update", "jobid=7", "qos=" + long + cluster.GuaranteedSuffix},
 	} {
 		require.NoError(t, profile.Profile().Programs[program].Check(args), args)
 	}
@@ -117,7 +125,9 @@ func TestConfigTakesNoNameOfAProject(t *testing.T) {
 	after, err := rec.accounting()
 	require.NoError(t, err)
 	require.Equal(t, before, after)
-	rec.Unit.Effective.Config = json.RawMessage(`{"account":"physics.lhc","partitions":[{"name":"main"},{"name":"none","allow_accounts":["x.y"]}]}`)
+	rec.Unit.Effective.Config = json.RawMessage(
+		`{"account":"physics.lhc","partitions":[{"name":"main"},{"name":"none","allow_accounts":["x.y"]}]}`,
+	)
 	c, err := rec.cluster()
 	require.NoError(t, err)
 	require.Equal(t, []string{cluster.MembersAccount}, c.Admitted()[1].AllowAccounts, "a partition without a project takes none")
@@ -145,14 +155,16 @@ func TestNoQoSReplacesALimitOfAProject(t *testing.T) {
 			set.QoS = append(set.QoS, cluster.QoS{
 				Name: name, MaxTimeMinutes: number.Draw(t, "time"),
 				Group: cluster.QoSLimits{
-					GPUs: number.Draw(t, "gpus"), CPUs: number.Draw(t, "cpus"), Jobs: number.Draw(t, "jobs"), Submits: number.Draw(t, "submits"),
+					GPUs: number.Draw(t, "gpus"), CPUs: number.Draw(t, "cpus"), Jobs: number.Draw(t, "jobs"),
+					Submits: number.Draw(t, "submits"),
 				},
 				Users: rapid.SampledFrom([][]string{nil, {"alice"}}).Draw(t, "users"),
 			})
 		}
 		set.Partitions = []cluster.Partition{{Name: "main", QOS: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "partition")}}
 		a := schema.EffectiveAttachment{ProjectID: "x.y", Closed: rapid.Bool().Draw(t, "closed"), SubmissionLimits: schema.SubmissionLimits{
-			MaxGPUs: number.Draw(t, "max gpus"), MaxCPUs: number.Draw(t, "max cpus"), MaxRunningJobs: number.Draw(t, "max jobs"), MaxWalltimeMinutes: number.Draw(t, "max wall"),
+			MaxGPUs: number.Draw(t, "max gpus"), MaxCPUs: number.Draw(t, "max cpus"), MaxRunningJobs: number.Draw(t, "max jobs"),
+			MaxWalltimeMinutes: number.Draw(t, "max wall"),
 		}}
 		account := set.ProjectAccount(a, nil)
 		usable := slices.Concat(account.QoS, namesOfQoS(account.Optional))
@@ -168,7 +180,8 @@ func TestNoQoSReplacesALimitOfAProject(t *testing.T) {
 				require.False(t, account.Settings[limit] != "" && s[limit] != "", "%s by QoS %s", limit, q.Name)
 			}
 			for _, resource := range []string{"cpu=", "gres/gpu="} {
-				require.False(t, strings.Contains(string(account.Settings["grptres"]), resource) && strings.Contains(s["grptres"], resource), "%s by QoS %s", resource, q.Name)
+				require.False(t, strings.Contains(string(account.Settings["grptres"]), resource) &&
+					strings.Contains(s["grptres"], resource), "%s by QoS %s", resource, q.Name)
 			}
 			require.False(t, a.MaxWalltimeMinutes > 0 && q.MaxTimeMinutes > a.MaxWalltimeMinutes)
 		}
@@ -189,7 +202,8 @@ func TestGuaranteedSharesSetDepths(t *testing.T) {
 		rec := sharedExample()
 		rec.Unit.Effective.Config, rec.Unit.Effective.Attachments = []byte(config), nil
 		for i, share := range shares {
-			rec.Unit.Effective.Attachments = append(rec.Unit.Effective.Attachments, schema.EffectiveAttachment{ProjectID: fmt.Sprint("a.p", i), Guaranteed: share})
+			rec.Unit.Effective.Attachments = append(rec.Unit.Effective.Attachments,
+				schema.EffectiveAttachment{ProjectID: fmt.Sprint("a.p", i), Guaranteed: share})
 		}
 		c, err := rec.cluster()
 		require.NoError(t, err)
@@ -199,11 +213,14 @@ func TestGuaranteedSharesSetDepths(t *testing.T) {
 	require.Empty(t, depths(`{}`))
 	require.Empty(t, depths(`{}`, schema.Amount{}, schema.Amount{}))
 	require.Equal(t, ",bf_max_job_assoc=1,bf_max_job_test=500,default_queue_depth=100", depths(`{}`, schema.Amount{GPUs: 1}))
-	require.Equal(t, ",bf_max_job_assoc=64,bf_max_job_test=1500,default_queue_depth=300", depths(`{}`, schema.Amount{GPUs: 4, CPUs: 33}, schema.Amount{CPUs: 64}, schema.Amount{}))
+	require.Equal(t, ",bf_max_job_assoc=64,bf_max_job_test=1500,default_queue_depth=300",
+		depths(`{}`, schema.Amount{GPUs: 4, CPUs: 33}, schema.Amount{CPUs: 64}, schema.Amount{}))
 	require.Equal(t, ",bf_max_job_assoc=1024,bf_max_job_test=1024,default_queue_depth=100", depths(`{}`, schema.Amount{CPUs: 1000}))
 	require.Equal(t, ",bf_max_job_assoc=20,bf_max_job_test=20,default_queue_depth=7",
-		depths(`{"scheduler":{"interval_seconds":30,"bf_max_job_test":20,"default_queue_depth":7}}`, schema.Amount{CPUs: 64}, schema.Amount{}))
-	require.Equal(t, ",bf_max_job_test=500,bf_max_job_user=9,default_queue_depth=100", depths(`{"scheduler":{"interval_seconds":30,"bf_max_job_user":9}}`, schema.Amount{CPUs: 64}))
+		depths(`{"scheduler":{"interval_seconds":30,"bf_max_job_test":20,"default_queue_depth":7}}`, schema.Amount{CPUs: 64},
+			schema.Amount{}))
+	require.Equal(t, ",bf_max_job_test=500,bf_max_job_user=9,default_queue_depth=100",
+		depths(`{"scheduler":{"interval_seconds":30,"bf_max_job_user":9}}`, schema.Amount{CPUs: 64}))
 }
 
 // A queue without a partition gives its project nothing, and delays no other project: the plan says so.
@@ -227,7 +244,8 @@ func TestGuaranteeWithoutPreemptionHoldsUpNobody(t *testing.T) {
 	rec.Unit.Effective.Config = json.RawMessage(`{"preemption":{"by":"partition","mode":"requeue"}}`)
 	_, err := files(&rec)
 	require.NoError(t, err)
-	require.Contains(t, fmt.Sprint(cluster.Rules{}.Impact(plan.Configure, "", &before, &rec.Unit).Notes), "the guaranteed share of project physics.lhc preempts nobody, as config.preemption.by is partition")
+	require.Contains(t, fmt.Sprint(cluster.Rules{}.Impact(plan.Configure, "", &before, &rec.Unit).Notes),
+		"the guaranteed share of project physics.lhc preempts nobody, as config.preemption.by is partition")
 }
 
 // The impact of a detachment has each job in one rule, by the terms of the project that leaves.
@@ -250,7 +268,8 @@ func TestImpactOfADetachment(t *testing.T) {
 
 	// New terms change accounting only.
 	after = sharedExample().Unit
-	after.Effective.Attachments[1].MaxGPUs, after.Effective.Attachments[1].Priority, after.Effective.Attachments[1].Guaranteed.GPUs = 3, 7, 1
+	after.Effective.Attachments[1].MaxGPUs, after.Effective.Attachments[1].Priority, after.Effective.Attachments[1].Guaranteed.GPUs = 3, 7,
+		1
 	i = cluster.Rules{}.Impact(plan.Configure, "", &before, &after)
 	require.Empty(t, i.Jobs)
 	require.Empty(t, i.Restarts)
@@ -285,12 +304,14 @@ func TestImpactOfTerms(t *testing.T) {
 
 	i := change(func(e *schema.EffectiveUnit) { e.Attachments[1].MaxGPUs, e.Attachments[1].MaxWalltimeMinutes = 1, 60 })
 	now := limits(plan.JobLimits{Without: []string{"own"}, PerJob: per(1, 8), Together: all(1, 16, 20)}, 60)
-	require.Equal(t, []plan.JobTerms{{Account: "physics.lhc", Before: was, After: now}, {QoS: "physics.lhc_guaranteed", Before: share, After: share}}, i.Terms)
+	require.Equal(t, []plan.JobTerms{{Account: "physics.lhc", Before: was, After: now},
+		{QoS: "physics.lhc_guaranteed", Before: share, After: share}}, i.Terms)
 	require.Empty(t, i.Preempts)
 
 	i = change(func(e *schema.EffectiveUnit) { e.Attachments[2].Queues = []string{"own"} })
-	require.Equal(t, []plan.JobTerms{{Account: "physics.ligo", Before: plan.JobLimits{Without: []string{"own", "quick"}, PerJob: map[string]int{}, Together: map[string]int{}},
-		After: plan.JobLimits{Without: []string{"main", "own", "quick"}, PerJob: map[string]int{}, Together: map[string]int{}}}}, i.Terms)
+	require.Equal(t, []plan.JobTerms{{Account: "physics.ligo",
+		Before: plan.JobLimits{Without: []string{"own", "quick"}, PerJob: map[string]int{}, Together: map[string]int{}},
+		After:  plan.JobLimits{Without: []string{"main", "own", "quick"}, PerJob: map[string]int{}, Together: map[string]int{}}}}, i.Terms)
 
 	for _, set := range []func(e *schema.EffectiveUnit){
 		func(e *schema.EffectiveUnit) {
@@ -299,7 +320,8 @@ func TestImpactOfTerms(t *testing.T) {
 		func(e *schema.EffectiveUnit) { e.Attachments[1].Closed = true },
 		func(e *schema.EffectiveUnit) { e.Users = append(e.Users, schema.UnixUser{Name: "dave", UID: 2004}) },
 		func(e *schema.EffectiveUnit) { // a new partition has no jobs
-			e.Config = json.RawMessage(strings.Replace(string(e.Config), `{"name":"main"}`, `{"name":"main"},{"name":"new","allow_accounts":["physics.none"]}`, 1))
+			e.Config = json.RawMessage(strings.Replace(string(e.Config), `{"name":"main"}`,
+				`{"name":"main"},{"name":"new","allow_accounts":["physics.none"]}`, 1))
 		},
 	} {
 		i = change(set)
@@ -315,8 +337,10 @@ func TestImpactOfGuaranteedShares(t *testing.T) {
 		return cluster.Rules{}.Impact(plan.Configure, "", &before, &after).Preempts
 	}
 	after.Effective.Attachments[1].Guaranteed.GPUs = 3
-	requeued := plan.JobPreemption{QoS: []string{"bio.genes", "physics.lhc", "long", "vip"}, Mode: schema.PreemptRequeue, For: []string{"physics.lhc"}}
-	cancelled := plan.JobPreemption{QoS: []string{"physics.ligo"}, Mode: schema.PreemptCancel, GraceSeconds: 60, For: []string{"physics.lhc"}}
+	requeued := plan.JobPreemption{QoS: []string{"bio.genes", "physics.lhc", "long", "vip"}, Mode: schema.PreemptRequeue,
+		For: []string{"physics.lhc"}}
+	cancelled := plan.JobPreemption{QoS: []string{"physics.ligo"}, Mode: schema.PreemptCancel, GraceSeconds: 60,
+		For: []string{"physics.lhc"}}
 	require.ElementsMatch(t, []plan.JobPreemption{requeued, cancelled}, configure())
 
 	// A smaller share, or none, lets no other job end.
@@ -328,7 +352,8 @@ func TestImpactOfGuaranteedShares(t *testing.T) {
 	// Another way to end concerns the jobs of that project.
 	after = sharedExample().Unit
 	after.Effective.Attachments[2].Preemption = nil
-	require.Equal(t, []plan.JobPreemption{{QoS: []string{"physics.ligo"}, Mode: schema.PreemptRequeue, For: []string{"physics.lhc"}}}, configure())
+	require.Equal(t, []plan.JobPreemption{{QoS: []string{"physics.ligo"}, Mode: schema.PreemptRequeue, For: []string{"physics.lhc"}}},
+		configure())
 
 	after.Effective.Config = json.RawMessage(`{"preemption":{"by":"partition","mode":"requeue"}}`)
 	require.Empty(t, configure())
@@ -337,7 +362,8 @@ func TestImpactOfGuaranteedShares(t *testing.T) {
 // ListKind returns the kind of list that a call of Slurm's tools prints, such as "sacctmgr list qos", and "" for a
 // call that lists nothing.
 func ListKind(run *runtimes.Run) string {
-	line := run.Program + " " + strings.Join(slices.DeleteFunc(slices.Clone(run.Args), func(a string) bool { return strings.HasPrefix(a, "-") }), " ")
+	line := run.Program + " " + strings.Join(slices.DeleteFunc(slices.Clone(run.Args),
+		func(a string) bool { return strings.HasPrefix(a, "-") }), " ")
 	for _, list := range []string{`squeue`, `sinfo`, `sacct`, `sacctmgr list \w+`, `scontrol show .*`} {
 		if found := regexp.MustCompile(`^` + list + `\b`).FindString(line); found != "" {
 			return found
@@ -352,7 +378,8 @@ func (c *fakeCluster) shareAmong(projects, users int) plan.Unit {
 	u := c.unit
 	u.Effective.Users, u.Effective.Attachments = nil, nil
 	for i := range projects {
-		a := schema.EffectiveAttachment{ProjectID: fmt.Sprintf("physics.p%02d", i), Name: fmt.Sprintf("p%02d", i), Share: 1 + i, Guaranteed: schema.Amount{GPUs: 1, CPUs: 2}}
+		a := schema.EffectiveAttachment{ProjectID: fmt.Sprintf("physics.p%02d", i), Name: fmt.Sprintf("p%02d", i), Share: 1 + i,
+			Guaranteed: schema.Amount{GPUs: 1, CPUs: 2}}
 		for j := range users {
 			user := schema.UnixUser{Name: fmt.Sprintf("user%02d-%03d", i, j), UID: 10_000 + 1000*i + j}
 			u.Effective.Users, a.Users = append(u.Effective.Users, user), append(a.Users, user.Name)
@@ -393,7 +420,8 @@ func TestReconcileWithoutAChangeAsksOnceForEachList(t *testing.T) {
 	require.True(t, p.Empty(), "%+v", p.Actions)
 	require.Zero(t, writes)
 	delete(lists, "")
-	for _, kind := range []string{"sacctmgr list qos", "sacctmgr list assoc", "sacctmgr list user", "scontrol show partitions", "sinfo", "squeue"} {
+	for _, kind := range []string{"sacctmgr list qos", "sacctmgr list assoc", "sacctmgr list user", "scontrol show partitions", "sinfo",
+		"squeue"} {
 		require.Equal(t, 1, lists[kind], kind)
 	}
 	for kind, n := range lists {
@@ -451,11 +479,13 @@ func TestConfigureOfASharedUnitSurvivesACrashAtEachStep(t *testing.T) {
 		return u
 	}
 	one := schema.EffectiveAttachment{ProjectID: "bio.genes", Name: "genes", Users: []string{"alice"}, Share: 1}
-	two := schema.EffectiveAttachment{ProjectID: "physics.lhc", Name: "lhc", Users: []string{"alice", "bob"}, Share: 1, Guaranteed: schema.Amount{GPUs: 1}}
+	two := schema.EffectiveAttachment{ProjectID: "physics.lhc", Name: "lhc", Users: []string{"alice", "bob"}, Share: 1,
+		Guaranteed: schema.Amount{GPUs: 1}}
 	narrow := two
 	narrow.MaxGPUs, narrow.Closed, narrow.Guaranteed = 1, true, schema.Amount{}
 	for name, change := range map[string][2][]schema.EffectiveAttachment{
-		"first": {nil, {one}}, "second": {{one}, {one, two}}, "terms": {{one, two}, {one, narrow}}, "detach": {{one, two}, {one}}, "last": {{one}, nil},
+		"first": {nil, {one}}, "second": {{one}, {one, two}}, "terms": {{one, two}, {one, narrow}}, "detach": {{one, two}, {one}},
+		"last": {{one}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -124,7 +124,8 @@ func (r *Runtime) Nodes(ctx context.Context, u *plan.Unit, s runtimes.Stamp) ([]
 	for _, m := range u.Members {
 		if n, ok := findNode(nodes, m.Node); ok {
 			all = append(all, queue.Node{
-				Member: m.Name, Node: m.Node, State: append([]string{strings.ToUpper(n.State)}, n.Flags...), Reason: n.Reason, CPUs: n.CPUs, GPUs: cluster.GPUCount(m),
+				Member: m.Name, Node: m.Node, State: append([]string{strings.ToUpper(n.State)}, n.Flags...), Reason: n.Reason, CPUs: n.CPUs,
+				GPUs: cluster.GPUCount(m),
 			})
 		}
 	}

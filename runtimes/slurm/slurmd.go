@@ -31,7 +31,8 @@ func (c workerHosts) slurmdFaultOf(m plan.Member, n node, outdated string, hasLo
 	case n.State == "down" || n.State == "error":
 		return slurmdFault{plan.Stopped, "slurmd runs but the controller has the node as " + stateOf(n) + ": " + n.Reason}
 	case hasLostJobs:
-		return slurmdFault{plan.Hung, "the controller has jobs from before the boot of the node, and has them without processes until slurmd registers again"}
+		return slurmdFault{plan.Hung, "the controller has jobs from before the boot of the node, and has them without processes until " +
+			"slurmd registers again"}
 	}
 	return slurmdFault{}
 }

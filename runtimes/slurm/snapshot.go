@@ -189,9 +189,11 @@ func wholeJobs(all []cli.QueuedJob) []wholeJob {
 
 func groupOf(j *cli.QueuedJob) plan.JobGroup {
 	g := plan.JobGroup{
-		Count: max(j.Tasks, 1), Pending: j.Pending(), User: j.User, Account: j.Account, QoS: j.QoS, Partitions: j.Partitions, Nodes: j.Nodes,
-		JobRequest: plan.JobRequest{GPUs: j.Asks.GPUs, CPUs: j.Asks.CPUs, NodeCount: j.Asks.Nodes, Named: j.Asks.Named, Allowed: j.Asks.Allowed},
-		Minutes:    j.Minutes, Unread: j.Unread,
+		Count: max(j.Tasks, 1), Pending: j.Pending(), User: j.User, Account: j.Account, QoS: j.QoS, Partitions: j.Partitions,
+		Nodes: j.Nodes,
+		JobRequest: plan.JobRequest{GPUs: j.Asks.GPUs, CPUs: j.Asks.CPUs, NodeCount: j.Asks.Nodes, Named: j.Asks.Named,
+			Allowed: j.Asks.Allowed},
+		Minutes: j.Minutes, Unread: j.Unread,
 	}
 	if each := j.Asks.Each; j.Pending() {
 		g.Each = plan.NodeResources{CPUs: each.CPUs, MemoryMiB: each.MemoryMiB, Features: each.Features}

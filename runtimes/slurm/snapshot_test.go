@@ -33,7 +33,8 @@ func smaller(t *testing.T, workers int, config string, queue ...cli.QueuedJob) *
 	after.Members = before.Members[:1+workers]
 	before.Effective.Roles = []schema.EffectiveRole{{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: 3}}
 	after.Effective.Roles = []schema.EffectiveRole{{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: workers}}
-	o := plan.Observed{Key: before.Effective.Key, Presence: plan.Present, Complete: true, Unit: &before, Jobs: JobsOf(queue, time.Unix(1, 0))}
+	o := plan.Observed{Key: before.Effective.Key, Presence: plan.Present, Complete: true, Unit: &before,
+		Jobs: JobsOf(queue, time.Unix(1, 0))}
 	for _, m := range before.Members {
 		o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 	}
@@ -42,7 +43,8 @@ func smaller(t *testing.T, workers int, config string, queue ...cli.QueuedJob) *
 
 // A waiting job whose nodes all leave, as it excludes the others by name, can never start.
 func TestPlanKnowsExcludedNodes(t *testing.T) {
-	excluded, err := cli.Excluded().Decode(cli.Answer{Stdout: []byte("JOBID EXC_NODES\n7 \n8 (null)\n9 dev-gpu-[1-2]\n10 dev-gpu-1\n11+0 \n")})
+	excluded, err := cli.Excluded().Decode(cli.Answer{Stdout: []byte("JOBID EXC_NODES\n7 \n8 (null)\n9 dev-gpu-[1-2]\n10 dev-gpu-1\n11+0 " +
+		"\n")})
 	require.NoError(t, err)
 	require.Equal(t, map[string]cli.NodeList{"9": "dev-gpu-[1-2]", "10": "dev-gpu-1"}, excluded)
 	var workers []plan.Member
@@ -90,7 +92,8 @@ func TestNodeOfAnotherShapeKeepsTheJobsThatNameIt(t *testing.T) {
 		{ID: "8", State: "PD", Asks: cli.Asked{Allowed: []string{worker.Node}}},
 	}, time.Unix(1, 0))
 	impact := func(after *plan.Unit) *plan.JobImpact {
-		leave := plan.Action{Verb: plan.Leave, Member: worker.Name, Node: worker.Node, Impact: cluster.Rules{}.Impact(plan.Leave, worker.Name, &before, after)}
+		leave := plan.Action{Verb: plan.Leave, Member: worker.Name, Node: worker.Node,
+			Impact: cluster.Rules{}.Impact(plan.Leave, worker.Name, &before, after)}
 		return plan.ImpactOn([]plan.Action{leave}, jobs)
 	}
 	require.Equal(t, 2, impact(&after).Kept.Count)
@@ -126,7 +129,8 @@ func TestPlanNamesAWholeJob(t *testing.T) {
 	require.Equal(t, plan.JobSet{Count: 1, IDs: []string{"197"}, Users: []plan.UserJobs{{User: "ada", Count: 1}}}, got.Cancelled)
 	require.Equal(t, 1, got.Kept.Count)
 
-	got = smaller(t, 3, main, job("190+1", "R", "low", "dev-gpu-2"), job("190+0", "R", "main", "dev-gpu-1"), job("192_1", "R", "low", "dev-gpu-3"))
+	got = smaller(t, 3, main, job("190+1", "R", "low", "dev-gpu-2"), job("190+0", "R", "main", "dev-gpu-1"),
+		job("192_1", "R", "low", "dev-gpu-3"))
 	require.Equal(t, []string{"190", "192_1"}, got.Waited.IDs)
 	require.Zero(t, got.Continue.Count)
 

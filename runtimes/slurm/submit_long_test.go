@@ -48,20 +48,28 @@ func TestLongSubmissionIsThatOfSbatch(t *testing.T) {
 		want   string // of what it prints
 	}{
 		"nothing": {lines: []string{says}, name: "sbatch", want: "from " + own + " in " + own + " as sbatch"},
-		"file":    {change: func(r *queue.Request) { r.ScriptName = "train.sh" }, lines: []string{says}, name: "train.sh", want: "from " + own + " in " + own + " as train.sh"},
+		"file": {change: func(r *queue.Request) { r.ScriptName = "train.sh" }, lines: []string{says}, name: "train.sh",
+			want: "from " + own + " in " + own + " as train.sh"},
 		"directory": {change: func(r *queue.Request) { r.WorkDir = "/tmp" }, lines: []string{"#SBATCH -D /var/tmp", says}, name: "sbatch",
 			want: "from /tmp in /tmp as sbatch"},
-		"options of the script": {change: func(r *queue.Request) { r.ScriptName = "x.sh" }, lines: []string{"#SBATCH -HQJnamed --chdir=/var/tmp", "#SBATCH --outp '/tmp/mine-%x-%5j.out'", says}, name: "named",
+		"options of the script": {change: func(r *queue.Request) { r.ScriptName = "x.sh" },
+			lines: []string{"#SBATCH -HQJnamed --chdir=/var/tmp", "#SBATCH --outp '/tmp/mine-%x-%5j.out'", says}, name: "named",
 			want: "from " + own + " in /var/tmp as named"},
-		"relative directory": {lines: []string{"#SBATCH --chdir sub", says}, name: "sbatch", want: "from " + own + " in " + own + "/sub as sbatch"},
-		"array":              {lines: []string{"#SBATCH --array=3", says}, task: "_3", name: "sbatch", want: "from " + own + " in " + own},
-		"name of the request": {change: func(r *queue.Request) { r.Name, r.ScriptName = "asked", "x.sh" }, lines: []string{"#SBATCH --job-name=script", says}, name: "asked",
+		"relative directory": {lines: []string{"#SBATCH --chdir sub", says}, name: "sbatch",
+			want: "from " + own + " in " + own + "/sub as sbatch"},
+		"array": {lines: []string{"#SBATCH --array=3", says}, task: "_3", name: "sbatch", want: "from " + own + " in " + own},
+		"name of the request": {change: func(r *queue.Request) { r.Name, r.ScriptName = "asked", "x.sh" },
+			lines: []string{"#SBATCH --job-name=script", says}, name: "asked",
 			want: "as asked"},
-		"without an environment": {lines: []string{"#SBATCH --export=NONE", says}, name: "sbatch", want: "from " + own + " in " + own + " as sbatch"},
-		"lines for PBS":          {lines: []string{"#PBS -N old", "#PBS -o /tmp/pbs.out", says}, name: "old", want: "from " + own + " in " + own + " as old"},
-		"tools of Slurm":         {lines: []string{"srun true && squeue -h -o %T -j $SLURM_JOB_ID && sbatch --parsable -o /dev/null --wrap true && " + says}, name: "sbatch", want: "RUNNING\n"},
-		"parts":                  {lines: []string{"#SBATCH -n1", "#SBATCH hetjob", "#SBATCH -n1", says}, name: "sbatch", want: "from " + own + " in " + own + " as sbatch"},
-		"large":                  {lines: []string{strings.Repeat("# "+strings.Repeat("x", 1022)+"\n", 4000), says}, name: "sbatch", want: "from " + own},
+		"without an environment": {lines: []string{"#SBATCH --export=NONE", says}, name: "sbatch",
+			want: "from " + own + " in " + own + " as sbatch"},
+		"lines for PBS": {lines: []string{"#PBS -N old", "#PBS -o /tmp/pbs.out", says}, name: "old",
+			want: "from " + own + " in " + own + " as old"},
+		"tools of Slurm": {lines: []string{"srun true && squeue -h -o %T -j $SLURM_JOB_ID && sbatch --parsable -o /dev/null --wrap true " +
+			"&& " + says}, name: "sbatch", want: "RUNNING\n"},
+		"parts": {lines: []string{"#SBATCH -n1", "#SBATCH hetjob", "#SBATCH -n1", says}, name: "sbatch",
+			want: "from " + own + " in " + own + " as sbatch"},
+		"large": {lines: []string{strings.Repeat("# "+strings.Repeat("x", 1022)+"\n", 4000), says}, name: "sbatch", want: "from " + own},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if a.change == nil {
@@ -83,7 +91,8 @@ func TestLongSubmissionIsThatOfSbatch(t *testing.T) {
 	// The comment is the owner's, and the key is not in it.
 	job := submit("owner", func(*queue.Request) {}, "#SBATCH --comment='my own'", "sleep 600")
 	require.Contains(t, c.tool(t, u, "scontrol show job "+job.JobID), "Comment=my own")
-	c.tool(t, u, fmt.Sprintf("setpriv --reuid=%d --regid=%[1]d --clear-groups scontrol update jobid=%s comment=berth/other/0 name=renamed", alice.UID, job.JobID))
+	c.tool(t, u, fmt.Sprintf("setpriv --reuid=%d --regid=%[1]d --clear-groups scontrol update jobid=%s comment=berth/other/0 name=renamed",
+		alice.UID, job.JobID))
 	again := submit("owner", func(*queue.Request) {}, "#SBATCH --comment='my own'", "sleep 600")
 	require.Equal(t, []string{job.JobID, "owner-" + run, "renamed"}, []string{again.JobID, again.IdempotencyKey, again.Name})
 	require.Empty(t, c.onControl(t, u, "find /run/berth-submit -mindepth 1"), "no script is left")

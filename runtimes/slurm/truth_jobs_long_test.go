@@ -53,7 +53,8 @@ func together(all []cli.QueuedJob) (jobs [][]cli.QueuedJob) {
 // truthScripts are those of jobs that are no shapes. A job runs until its file is there, and fails if it cannot start a step.
 var truthScripts = []string{
 	"while ! test -e /tmp/end-$SLURM_JOB_ID; do sleep 1; done\n",
-	"i=0; while ! test -e /tmp/end-$SLURM_JOB_ID; do sleep 1; i=$((i+1)); if [ $((i % 6)) = 3 ]; then srun --export=ALL --overlap --ntasks=1 true || exit 9; fi; done\n",
+	"i=0; while ! test -e /tmp/end-$SLURM_JOB_ID; do sleep 1; i=$((i+1)); if [ $((i % 6)) = 3 ]; then srun --export=ALL --overlap " +
+		"--ntasks=1 true || exit 9; fi; done\n",
 	"srun --export=ALL --overlap --ntasks=1 sh -c 'while ! test -e /tmp/end-$SLURM_JOB_ID; do sleep 1; done' || exit 9\n",
 }
 
@@ -232,7 +233,8 @@ func (r *truth) outputOf(t *testing.T, q cli.QueuedJob) string {
 	t.Helper()
 	text := ""
 	for _, n := range q.Nodes {
-		out, err := r.lab.Run(t.Context(), n, "sh", "-c", "find /tmp /var/lib/slurm -xdev -name 'slurm-"+q.ID+".out' -exec tail -v -n 5 {} +")
+		out, err := r.lab.Run(t.Context(), n, "sh", "-c",
+			"find /tmp /var/lib/slurm -xdev -name 'slurm-"+q.ID+".out' -exec tail -v -n 5 {} +")
 		text += fmt.Sprintf("output of job %s on %s: %s %v", q.ID, n, out, err)
 	}
 	return text
@@ -326,7 +328,8 @@ func (r *truth) settledQueue(t *testing.T, of []cli.QueuedJob) map[string]cli.Qu
 func (r *truth) accounted(t *testing.T, jobs []string) map[string]cli.QueuedJob {
 	t.Helper()
 	ended := map[string]cli.QueuedJob{}
-	for line := range strings.Lines(r.tool(t, r.unit, "SLURM_BITSTR_LEN=0 sacct -a -X -n -P -o JobID,State,NodeList,Partition -j "+strings.Join(jobs, ","))) {
+	for line := range strings.Lines(r.tool(t, r.unit,
+		"SLURM_BITSTR_LEN=0 sacct -a -X -n -P -o JobID,State,NodeList,Partition -j "+strings.Join(jobs, ","))) {
 		v := strings.Split(strings.TrimSpace(line), "|")
 		require.Len(t, v, 4, line)
 		state, _, _ := strings.Cut(v[1], " ")
@@ -344,8 +347,9 @@ func (r *truth) newShapes(t *testing.T) {
 	require.Greater(t, len(r.shapes), 50)
 	r.sender = newShapeSender(t, r.company)
 	for _, w := range r.workers {
-		_, err := r.lab.Run(t.Context(), w.Key.Name, "sh", "-c", "printf '#!/bin/sh\\nwhile ! test -e /tmp/end-$SLURM_JOB_ID; do sleep 1; done\\n' >"+
-			r.sender.dir+"/wait; chmod 755 "+r.sender.dir+"/wait")
+		_, err := r.lab.Run(t.Context(), w.Key.Name, "sh", "-c",
+			"printf '#!/bin/sh\\nwhile ! test -e /tmp/end-$SLURM_JOB_ID; do sleep 1; done\\n' >"+
+				r.sender.dir+"/wait; chmod 755 "+r.sender.dir+"/wait")
 		require.NoError(t, err)
 	}
 }

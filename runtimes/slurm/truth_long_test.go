@@ -59,7 +59,8 @@ func TestLongTruth(t *testing.T) {
 			t.Fatalf("change %d of seed %d is not done after %v:\n%s", i, seed, truthPatience, strings.Join(row.wrong, "\n"))
 		}
 	}
-	t.Logf("Slurm %s, seed %d: %d changes in %.0f s, %d as predicted, %d jobs submitted, %d lost", r.version, seed, changes, time.Since(began).Seconds(), changes-wrong, r.submitted, lost)
+	t.Logf("Slurm %s, seed %d: %d changes in %.0f s, %d as predicted, %d jobs submitted, %d lost", r.version, seed, changes,
+		time.Since(began).Seconds(), changes-wrong, r.submitted, lost)
 	require.Zero(t, lost, "jobs lost")
 	require.Zero(t, wrong, "changes other than predicted")
 }
@@ -338,7 +339,8 @@ func (r *truthRow) String() string {
 	for _, failure := range r.failed {
 		result += "\n\ttried again: " + failure
 	}
-	return fmt.Sprintf("%-62s %-11s drains %d  jobs %2d: %-46s lost %d %6.1f s  %s", r.name, how, len(r.drains), r.jobs, r.fates, r.lost, r.took.Seconds(), result)
+	return fmt.Sprintf("%-62s %-11s drains %d  jobs %2d: %-46s lost %d %6.1f s  %s", r.name, how, len(r.drains), r.jobs, r.fates, r.lost,
+		r.took.Seconds(), result)
 }
 
 // compare adds a difference between two lists of names.

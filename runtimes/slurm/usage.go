@@ -116,7 +116,8 @@ func (c jobRecords) withoutUnread(runs []cli.Run, known []cli.EndedJob) ([]cli.R
 	unread := map[int]bool{}
 	runs = slices.DeleteFunc(runs, func(r cli.Run) bool {
 		if len(r.Unread) > 0 && !unread[r.ID] {
-			c.log.Warn("usage of a job not recorded: its accounting cannot be read", "host", c.host.Name(), "job", r.ID, "user", r.User, "account", r.Account, "unread", strings.Join(r.Unread, ", "))
+			c.log.Warn("usage of a job not recorded: its accounting cannot be read", "host", c.host.Name(), "job", r.ID, "user", r.User,
+				"account", r.Account, "unread", strings.Join(r.Unread, ", "))
 			unread[r.ID] = true
 		}
 		return len(r.Unread) > 0
@@ -168,7 +169,9 @@ func (c jobRecords) readUsage(ctx context.Context, since time.Time) (runtimes.Us
 
 // AccountedDay implements runtimes.Meter. slurmdbd adds hours up in their order, and a day with its last
 // hour. It charges a job that slurmctld has lost until a person or Berth ends it: no day is reported before.
-func (r *Runtime) AccountedDay(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, day time.Time) (report usage.DayReport, ok bool, err error) {
+func (r *Runtime) AccountedDay(
+	ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, day time.Time,
+) (report usage.DayReport, ok bool, err error) {
 	c, err := r.meter(ctx, s, stamp)
 	if err != nil {
 		return report, false, err
@@ -183,7 +186,8 @@ func (r *Runtime) AccountedDay(ctx context.Context, s runtimes.Scope, stamp runt
 		return report, false, err
 	}
 	if len(lost) > 0 {
-		return report, false, waiting("accounting has job %d as active, which slurmctld does not know; end it with sacctmgr show runaway", lost[0])
+		return report, false, waiting("accounting has job %d as active, which slurmctld does not know; end it with sacctmgr show runaway",
+			lost[0])
 	}
 	all, err := ask(ctx, c.control, cli.UtilizedHours(c.stack.Cluster, day, end))
 	if err != nil {

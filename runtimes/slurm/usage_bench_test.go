@@ -29,7 +29,8 @@ func BenchmarkUsage(b *testing.B) {
 		}), "read-ms")
 		b.ReportMetric(milliseconds(3, func(int) {
 			l.tool(b, l.unit, fmt.Sprintf("sacct -XaDP --noconvert -S uts%d "+
-				"--format=Cluster,JobIDRaw,Submit,Start,End,State,Account,User,AllocTRES,ElapsedRaw,NodeList,Partition,QOS >/dev/null", month.AddDate(0, -1, 0).Unix()))
+				"--format=Cluster,JobIDRaw,Submit,Start,End,State,Account,User,AllocTRES,ElapsedRaw,NodeList,Partition,QOS >/dev/null",
+				month.AddDate(0, -1, 0).Unix()))
 		}), "sacct-ms")
 		b.ReportMetric(milliseconds(3, func(int) { bill(records, nil, schema.SplitNone) }), "bill-ms")
 		b.ReportMetric(milliseconds(3, func(int) { l.report(b, month, next) }), "sreport-ms")

@@ -123,7 +123,8 @@ func (l ledger) checkClosed(t testing.TB, records []usage.Record, jobs []usage.J
 // utilization returns the columns of sreport's Utilization of a day by resource.
 func (l ledger) utilization(t testing.TB, day time.Time) map[string]map[string]int64 {
 	t.Helper()
-	rows := l.lines(t, fmt.Sprintf("sreport -P -t Seconds -T cpu,gres/gpu cluster Utilization start=uts%d end=uts%d | grep '|'", day.Unix(), usage.NextDay(day).Unix()))
+	rows := l.lines(t, fmt.Sprintf("sreport -P -t Seconds -T cpu,gres/gpu cluster Utilization start=uts%d end=uts%d | grep '|'", day.Unix(),
+		usage.NextDay(day).Unix()))
 	all := map[string]map[string]int64{}
 	for _, row := range rows[1:] {
 		all[row[1]] = map[string]int64{}
@@ -148,9 +149,11 @@ func (l ledger) sacctLines(t testing.TB, jobs []usage.Job, month, next time.Time
 		}
 		name := fmt.Sprintf("%d|%d|%s|%s", j.JobID, j.Submitted.Unix(), j.ProjectID, j.User)
 		o := ours[name]
-		ours[name] = line{o.elapsed + j.Elapsed(), o.cpus + j.Elapsed()*int64(j.CPUs), o.gpus + j.Held()*int64(j.GPUs), o.memory + j.Held()*int64(j.MemoryMiB)}
+		ours[name] = line{o.elapsed + j.Elapsed(), o.cpus + j.Elapsed()*int64(j.CPUs), o.gpus + j.Held()*int64(j.GPUs),
+			o.memory + j.Held()*int64(j.MemoryMiB)}
 	}
-	for _, f := range l.lines(t, fmt.Sprintf("SLURM_TIME_FORMAT=%%s sacct -nPXaD --noconvert --truncate -S uts%d -E uts%d --format=JobIDRaw,Submit,Account,User,ElapsedRaw,Start,End,AllocTRES", month.Unix(), next.Unix())) {
+	for _, f := range l.lines(t, fmt.Sprintf("SLURM_TIME_FORMAT=%%s sacct -nPXaD --noconvert --truncate -S uts%d -E uts%d "+
+		"--format=JobIDRaw,Submit,Account,User,ElapsedRaw,Start,End,AllocTRES", month.Unix(), next.Unix())) {
 		start, err := strconv.ParseInt(f[5], 10, 64)
 		if err != nil { // it waited
 			continue
@@ -166,7 +169,8 @@ func (l ledger) sacctLines(t testing.TB, jobs []usage.Job, month, next time.Time
 			require.NoError(t, err)
 		}
 		if end > start {
-			theirs[strings.Join(f[:4], "|")] = line{elapsed, elapsed * given["cpu"], (end - start) * given["gres/gpu"], (end - start) * given["mem"]}
+			theirs[strings.Join(f[:4], "|")] = line{elapsed, elapsed * given["cpu"], (end - start) * given["gres/gpu"],
+				(end - start) * given["mem"]}
 		}
 	}
 	for name, o := range ours {
@@ -203,10 +207,12 @@ func (l ledger) checkIdle(t *testing.T, records []usage.Record, cpus map[string]
 			partly++
 		}
 		if at.Equal(down) {
-			require.Equal(t, &usage.Unused{IdleCPUs: 4*86400 - 2*6*3600, DownCPUs: 2 * 6 * 3600, IdleGPUs: 4*86400 - 2*6*3600, DownGPUs: 2 * 6 * 3600}, report.Unused)
+			require.Equal(t, &usage.Unused{IdleCPUs: 4*86400 - 2*6*3600, DownCPUs: 2 * 6 * 3600, IdleGPUs: 4*86400 - 2*6*3600,
+				DownGPUs: 2 * 6 * 3600}, report.Unused)
 		}
 		idle += report.Unused.IdleCPUs
-		closings = append(closings, usage.Closing{Cluster: l.name, Day: at.Format(time.DateOnly), Unit: sharedKey.String(), OwnerID: "physics", Accounted: report.CPUs,
+		closings = append(closings, usage.Closing{Cluster: l.name, Day: at.Format(time.DateOnly), Unit: sharedKey.String(),
+			OwnerID: "physics", Accounted: report.CPUs,
 			Projects: []string{"physics.lhc", "physics.ligo"}, Unused: report.Unused})
 	}
 	require.Positive(t, partly, "a day with jobs and idle CPUs")

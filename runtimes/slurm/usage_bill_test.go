@@ -53,7 +53,8 @@ func (l ledger) read(t testing.TB, since time.Time) (runtimes.UsageReading, erro
 func (l ledger) sql(t testing.TB, statements string) string {
 	t.Helper()
 	statements = strings.ReplaceAll(statements, "C_", l.name+"_")
-	return l.tool(t, l.unit, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock slurm_acct_"+l.name+" <<'END'\n"+statements+"\nEND\n")
+	return l.tool(t, l.unit, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock slurm_acct_"+l.name+" <<'END'\n"+
+		statements+"\nEND\n")
 }
 
 // past adds n jobs that start within a time and run for up to longest seconds: runs over midnights, and ids that
@@ -108,7 +109,8 @@ func (a amounts) add(j usage.Job) {
 func (l ledger) report(t testing.TB, from, to time.Time) amounts {
 	t.Helper()
 	all := amounts{}
-	for _, f := range l.lines(t, fmt.Sprintf("sreport -nP -t Seconds -T cpu,mem,gres/gpu,billing cluster AccountUtilizationByUser format=Account,Login,TresName,Used start=%s end=%s",
+	for _, f := range l.lines(t, fmt.Sprintf("sreport -nP -t Seconds -T cpu,mem,gres/gpu,billing cluster AccountUtilizationByUser "+
+		"format=Account,Login,TresName,Used start=%s end=%s",
 		from.Format("2006-01-02T15:04:05"), to.Format("2006-01-02T15:04:05"))) {
 		n, err := strconv.ParseInt(f[3], 10, 64)
 		require.NoError(t, err)

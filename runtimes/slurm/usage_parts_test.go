@@ -76,7 +76,8 @@ const (
 
 // noneEnded answers of a slurmctld whose messages have all arrived and that knows no ended job.
 func noneEnded(run *runtimes.Run) (string, int) {
-	return map[string]string{"sdiag": "sdiag output at Sun Nov  1 10:00:00 2026 (1793527200)\nDBD Agent queue size: 0\n", "squeue": endedHeading}[run.Program], 0
+	return map[string]string{"sdiag": "sdiag output at Sun Nov  1 10:00:00 2026 (1793527200)\nDBD Agent queue size: 0\n",
+		"squeue": endedHeading}[run.Program], 0
 }
 
 // slurmctld sends the end of a short job before its start, and until then sacct does not list it. Its usage is
@@ -92,7 +93,8 @@ func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 			return endedHeading + "7|1793527100|gpu-1|\n8|1793527000||\n", 0 // 8 never ran
 		case "sacct":
 			if asked++; asked > 2 {
-				return runsHeading + earlier + "c|7|1793527080|1793527090|1793527100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1|main|normal\n", 0
+				return runsHeading + earlier +
+					"c|7|1793527080|1793527090|1793527100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1|main|normal\n", 0
 			}
 			return runsHeading + earlier, 0
 		}

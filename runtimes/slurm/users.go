@@ -39,7 +39,8 @@ func (c hostUsers) removeUndeclared(ctx context.Context) error {
 			return err
 		}
 		// Also those who were removed while the worker did not answer.
-		had := slices.DeleteFunc(rec.Users, func(u schema.UnixUser) bool { return rec.Cluster != c.stack.Cluster || slices.Contains(now, u) })
+		had := slices.DeleteFunc(rec.Users,
+			func(u schema.UnixUser) bool { return rec.Cluster != c.stack.Cluster || slices.Contains(now, u) })
 		return c.drop(ctx, wk, cluster.UnionOfUsers(gone, had), c.writeWorkerRecord(m, now))
 	})
 	var forget []runtimes.Op
@@ -206,7 +207,8 @@ func forUsers(ctx context.Context, s site, users []schema.UnixUser, ops func([]s
 // an administrator: an author of the estate could act as that user. It adds all others to lacks.
 func checkDirectory(ctx context.Context, s site, users []schema.UnixUser, lacks *lackingUsers) error {
 	ask := func(what, name string) runtimes.Op {
-		return runtimes.Op{Run: &runtimes.Run{Program: "id", Args: []string{what, name}, TimeoutMS: int(localTimeout.Milliseconds()), AllowExit: true}}
+		return runtimes.Op{Run: &runtimes.Run{Program: "id", Args: []string{what, name}, TimeoutMS: int(localTimeout.Milliseconds()),
+			AllowExit: true}}
 	}
 	var ops []runtimes.Op
 	for _, u := range users {
@@ -227,7 +229,8 @@ func checkDirectory(ctx context.Context, s site, users []schema.UnixUser, lacks 
 // userFault returns why a host cannot use a user of the directory by the output of id.
 func userFault(s site, u schema.UnixUser, id, groups runtimes.Result) error {
 	if got := strings.TrimSpace(string(id.Data)); got != fmt.Sprint(u.UID) {
-		return fmt.Errorf("host %s: user %s: want uid %d from the directory, have %q: %s", s.host.Name(), u.Name, u.UID, got, strings.TrimSpace(string(id.Stderr)))
+		return fmt.Errorf("host %s: user %s: want uid %d from the directory, have %q: %s", s.host.Name(), u.Name, u.UID, got,
+			strings.TrimSpace(string(id.Stderr)))
 	}
 	if groups.Exit != 0 {
 		return fmt.Errorf("host %s: cannot read the groups of user %s: %s", s.host.Name(), u.Name, strings.TrimSpace(string(groups.Stderr)))

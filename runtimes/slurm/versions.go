@@ -91,7 +91,8 @@ func (s site) compareVersion(daemon string, found cli.Version, err error, i *sch
 	if found.Is(i.SoftwareVersion) {
 		return nil
 	}
-	return fmt.Errorf("host %s: %s %s is installed, and AppVersion %s/%s declares %s: install Slurm %[6]s on the host, or let the instance name an AppVersion that declares %[3]s",
+	return fmt.Errorf("host %s: %s %s is installed, and AppVersion %s/%s declares %s: install Slurm %[6]s on the host, or let the "+
+		"instance name an AppVersion that declares %[3]s",
 		s.host.Name(), daemon, found, i.App, i.Version, i.SoftwareVersion)
 }
 

@@ -29,12 +29,15 @@ func TestLongDeclaredVersionIsThatOfTheHosts(t *testing.T) {
 	next.Effective.AppSelection = schema.AppSelection{App: "slurm", Version: "next", RuntimeBackend: "slurm", SoftwareVersion: "99.11"}
 	obs := c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Effective.Key, Candidates: []*schema.Node{c.control}, Instance: &next.Effective})
 	require.Len(t, obs.Drift, 2)
-	require.Equal(t, "host ctl: slurmctld "+string(installed)+" is installed, and AppVersion slurm/next declares 99.11: install Slurm 99.11 on the host, or let the instance name an AppVersion that declares "+string(installed), obs.Drift[0].Detail)
+	require.Equal(t, "host ctl: slurmctld "+string(installed)+
+		" is installed, and AppVersion slurm/next declares 99.11: install Slurm 99.11 on the host, or let the instance name an "+
+		"AppVersion that declares "+string(installed), obs.Drift[0].Detail)
 
 	p := plan.Plan{Key: u.Effective.Key, Before: &u, After: &next}
 	a := plan.Action{ID: "join.1", Verb: plan.Join, Member: "worker-1", Node: c.workers[1].Key.Name}
 	before := c.snapshot(t, a.Node)
-	err = c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
+	err = c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a,
+		Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
 	require.ErrorContains(t, err, "host "+a.Node+": slurmd "+string(installed)+" is installed, and AppVersion slurm/next declares 99.11")
 	require.Equal(t, before, c.snapshot(t, a.Node))
 	next.Effective.SoftwareVersion = string(installed)

@@ -64,13 +64,15 @@ func TestLeaveNeedsAListOfNodes(t *testing.T) {
 func TestUnknownReleaseIsNotGuessed(t *testing.T) {
 	c := newCluster(t)
 	c.version = "23.11.4"
-	const want = "host ctl: slurm 23.11.4 is installed, and Berth runs 22.05, 24.11, 26.05: install one of them, and declare it in the AppVersion"
+	const want = "host ctl: slurm 23.11.4 is installed, and Berth runs 22.05, 24.11, 26.05: install one of them, and declare it in the " +
+		"AppVersion"
 	require.ErrorContains(t, c.apply(t, plan.Leave, c.unit), want)
 	obs := c.observe(t)
 	require.Equal(t, plan.Unknown, obs.Presence)
 	require.Contains(t, obs.Reason, want)
 	for _, line := range append(c.ctl.runs, c.wk.runs...) {
-		require.True(t, strings.HasSuffix(line, " -V") || strings.HasPrefix(line, "scontrol show") || strings.HasPrefix(line, "scontrol ping") || strings.HasPrefix(line, "id -u ") || strings.Contains(line, " list ") ||
+		require.True(t, strings.HasSuffix(line, " -V") || strings.HasPrefix(line, "scontrol show") ||
+			strings.HasPrefix(line, "scontrol ping") || strings.HasPrefix(line, "id -u ") || strings.Contains(line, " list ") ||
 			strings.Contains(line, "read_only"), line)
 	}
 }
@@ -84,7 +86,8 @@ func (c *fakeCluster) declares(version string) plan.Unit {
 
 // The installed version of a host is compared before anything is written there.
 func TestJoinAndCreateNeedTheDeclaredVersion(t *testing.T) {
-	const want = " 22.05.8 is installed, and AppVersion slurm/v declares 24.11.5: install Slurm 24.11.5 on the host, or let the instance name an AppVersion that declares 22.05.8"
+	const want = " 22.05.8 is installed, and AppVersion slurm/v declares 24.11.5: install Slurm 24.11.5 on the host, or let the instance " +
+		"name an AppVersion that declares 22.05.8"
 	c := newCluster(t)
 	delete(c.wk.files, workerRecordPath)
 	var worker, controller []runtimes.Op
@@ -120,7 +123,8 @@ func TestOtherVersionIsReported(t *testing.T) {
 		}
 		return c.answer(run)
 	}
-	const wrong = "host gpu-1: slurmd 22.05.9 is installed, and AppVersion slurm/v declares 22.05.8: install Slurm 22.05.8 on the host, or let the instance name an AppVersion that declares 22.05.9"
+	const wrong = "host gpu-1: slurmd 22.05.9 is installed, and AppVersion slurm/v declares 22.05.8: install Slurm 22.05.8 on the host, " +
+		"or let the instance name an AppVersion that declares 22.05.9"
 	require.Equal(t, []plan.Drift{{Member: "worker-0", What: "version", Detail: wrong}}, see())
 
 	u.Effective.Config = partitionNamed("other")

@@ -31,10 +31,12 @@ func programFault(node string, programs []cluster.Program, st runtimes.FileStat)
 		want = "dir"
 	}
 	if st.Type != want || st.UID != 0 || st.Mode&0o022 != 0 || st.Mode&0o100 == 0 {
-		return fmt.Errorf("%s on %s is not a %s that only root can change and run; put it there as root with mode 0755", st.Path, node, want)
+		return fmt.Errorf("%s on %s is not a %s that only root can change and run; put it there as root with mode 0755", st.Path, node,
+			want)
 	}
 	if want == "file" && st.SHA256 == "" {
-		return fmt.Errorf("%s on %s has %d bytes, and berth-host compares files of up to 1 MiB; put a script there that starts it", st.Path, node, st.Size)
+		return fmt.Errorf("%s on %s has %d bytes, and berth-host compares files of up to 1 MiB; put a script there that starts it", st.Path,
+			node, st.Size)
 	}
 	for _, p := range programs {
 		if p.Path() == st.Path && "sha256:"+st.SHA256 != p.Digest {

@@ -53,7 +53,8 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 	case err != nil:
 		return err
 	case !owned: // before any write, also at the controller
-		if err := wk.doAll(ctx, c.preflightOp([]string{profile.MungedWorker, profile.Slurmd}, workerRecordPath, profile.WorkerMungeKey, profile.WorkerSpoolDir)); err != nil {
+		if err := wk.doAll(ctx, c.preflightOp([]string{profile.MungedWorker, profile.Slurmd}, workerRecordPath, profile.WorkerMungeKey,
+			profile.WorkerSpoolDir)); err != nil {
 			return err
 		}
 	}
@@ -77,7 +78,8 @@ func (c workerHosts) known(ctx context.Context, m plan.Member) (node, error) {
 	}
 	n, ok := findNode(nodes, m.Node)
 	if !ok {
-		return n, fmt.Errorf("node %s: slurmctld on %s does not have it; the configuration with its line has to be applied first", m.Node, c.host.Name())
+		return n, fmt.Errorf("node %s: slurmctld on %s does not have it; the configuration with its line has to be applied first", m.Node,
+			c.host.Name())
 	}
 	return n, nil
 }

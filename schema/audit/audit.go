@@ -25,7 +25,8 @@ const (
 // Record is one privileged action and the decision about it: a line of audit/…/*.jsonl
 // on berth/status.
 type Record struct {
-	RecordID      string    `json:"record_id"` // hash of the action: a decision repeated after a crash has the same id; random for an allowed read
+	// hash of the action: a decision repeated after a crash has the same id; random for an allowed read
+	RecordID      string    `json:"record_id"`
 	OccurredAt    time.Time `json:"occurred_at"`
 	CorrelationID string    `json:"correlation_id"`
 	Author

@@ -157,7 +157,8 @@ func verify(at Head, lines iter.Seq[Line], head Head) (Head, error) {
 	case at.Sequence < head.Sequence:
 		return at, &BrokenError{Sequence: at.Sequence + 1, What: fmt.Sprintf("the last records, up to %d, are missing", head.Sequence)}
 	case at.Sequence > head.Sequence:
-		return at, &BrokenError{Sequence: head.Sequence + 1, What: fmt.Sprintf("the chain goes on after record %d, the last one that was written", head.Sequence)}
+		return at, &BrokenError{Sequence: head.Sequence + 1,
+			What: fmt.Sprintf("the chain goes on after record %d, the last one that was written", head.Sequence)}
 	case at.Hash != head.Hash:
 		return at, &BrokenError{Sequence: at.Sequence, What: "the last record has another hash than the one that was written"}
 	}

@@ -18,11 +18,14 @@ var text = rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "a\xffb", 
 
 func record(t *rapid.T) audit.Record {
 	return audit.Record{
-		OccurredAt: time.Unix(rapid.Int64Range(-1<<40, 1<<40).Draw(t, "at"), 5).In(time.FixedZone("", 3600)), CorrelationID: text.Draw(t, "correlation"),
-		Author: audit.Author{Actor: text.Draw(t, "actor"), Approvers: rapid.SliceOfN(text, 0, 2).Draw(t, "approvers")}, Action: "document.modified",
-		Resource: audit.Resource{Key: schema.InstanceKey("physics", "lhc", text.Draw(t, "name"))},
-		Outcome:  audit.Outcome{Verdict: rapid.SampledFrom([]audit.Verdict{audit.Allowed, audit.Denied}).Draw(t, "verdict"), Reason: text.Draw(t, "reason"), BreakGlass: rapid.Bool().Draw(t, "break glass")},
-		Change:   audit.Change{PullRequest: rapid.IntRange(0, 9).Draw(t, "pull request")},
+		OccurredAt:    time.Unix(rapid.Int64Range(-1<<40, 1<<40).Draw(t, "at"), 5).In(time.FixedZone("", 3600)),
+		CorrelationID: text.Draw(t, "correlation"),
+		Author:        audit.Author{Actor: text.Draw(t, "actor"), Approvers: rapid.SliceOfN(text, 0, 2).Draw(t, "approvers")},
+		Action:        "document.modified",
+		Resource:      audit.Resource{Key: schema.InstanceKey("physics", "lhc", text.Draw(t, "name"))},
+		Outcome: audit.Outcome{Verdict: rapid.SampledFrom([]audit.Verdict{audit.Allowed, audit.Denied}).Draw(t, "verdict"),
+			Reason: text.Draw(t, "reason"), BreakGlass: rapid.Bool().Draw(t, "break glass")},
+		Change: audit.Change{PullRequest: rapid.IntRange(0, 9).Draw(t, "pull request")},
 	}
 }
 
@@ -154,12 +157,14 @@ func TestBrokenRecordIsNamed(t *testing.T) {
 		head audit.Head
 		want string
 	}{
-		"one is missing":   {[]int{0, 2, 3}, head, "audit.jsonl:2: record 2: records 2 to 2 are missing before record 3"},
-		"one is repeated":  {[]int{0, 0, 1, 2, 3}, head, "audit.jsonl:2: record 2: record 1 stands here, which was there before"},
-		"cut off":          {[]int{0, 1}, head, "record 3: the last records, up to 4, are missing"},
-		"nothing is left":  {nil, head, "record 1: the last records, up to 4, are missing"},
-		"more than told":   {[]int{0, 1, 2, 3}, audit.Head{Sequence: 3, Hash: records[2].Hash}, "record 4: the chain goes on after record 3, the last one that was written"},
-		"another end":      {[]int{0, 1, 2, 3}, audit.Head{Sequence: 4, Hash: "x"}, "record 4: the last record has another hash than the one that was written"},
+		"one is missing":  {[]int{0, 2, 3}, head, "audit.jsonl:2: record 2: records 2 to 2 are missing before record 3"},
+		"one is repeated": {[]int{0, 0, 1, 2, 3}, head, "audit.jsonl:2: record 2: record 1 stands here, which was there before"},
+		"cut off":         {[]int{0, 1}, head, "record 3: the last records, up to 4, are missing"},
+		"nothing is left": {nil, head, "record 1: the last records, up to 4, are missing"},
+		"more than told": {[]int{0, 1, 2, 3}, audit.Head{Sequence: 3, Hash: records[2].Hash},
+			"record 4: the chain goes on after record 3, the last one that was written"},
+		"another end": {[]int{0, 1, 2, 3}, audit.Head{Sequence: 4, Hash: "x"},
+			"record 4: the last record has another hash than the one that was written"},
 		"the first is not": {[]int{1, 2, 3}, head, "audit.jsonl:1: record 1: records 1 to 1 are missing before record 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +180,8 @@ func TestBrokenRecordIsNamed(t *testing.T) {
 
 // The same decision has the same record ID; another decision has another.
 func TestRecordIDIdentifiesDecision(t *testing.T) {
-	a := audit.Record{OccurredAt: time.Unix(1, 0), Author: audit.Author{Actor: "ada"}, Action: "document.added", Change: audit.Change{Commit: "c1"}}
+	a := audit.Record{OccurredAt: time.Unix(1, 0), Author: audit.Author{Actor: "ada"}, Action: "document.added",
+		Change: audit.Change{Commit: "c1"}}
 	again := a
 	again.OccurredAt = time.Unix(99, 0)
 	require.Equal(t, a.ID(), again.ID())

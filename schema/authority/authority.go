@@ -43,19 +43,21 @@ type Actor struct {
 	ServiceAccount schema.Key `json:"service_account,omitzero"` // zero for a person
 	Approvers      []string   `json:"approvers,omitempty"`      // logins with an approval of the final head, sorted
 	Proof          Proof      `json:"proof,omitempty"`          //
-	SigningKey     string     `json:"signing_key,omitempty"`    // with ProofSignature by a person: the key, spelt as in the RoleBinding (or berth.yaml) that names it
-	Endpoint       string     `json:"endpoint,omitempty"`       // with ProofToken: method and path of the call, spelt as in allowed_endpoints
-	BreakGlass     string     `json:"break_glass,omitempty"`    // the given reason for break-glass access; "": not requested
+	// with ProofSignature by a person: the key, spelt as in the RoleBinding (or berth.yaml) that names it
+	SigningKey string `json:"signing_key,omitempty"`
+	Endpoint   string `json:"endpoint,omitempty"`    // with ProofToken: method and path of the call, spelt as in allowed_endpoints
+	BreakGlass string `json:"break_glass,omitempty"` // the given reason for break-glass access; "": not requested
 }
 
 // Need is one permission that a change needs.
 type Need struct {
 	Permission Permission `json:"permission"`
 	Scope      Scope      `json:"scope"`
-	AtLeast    string     `json:"at_least,omitempty"` // least role that satisfies it, because nobody may give a higher role than their own; "": any role with the permission
-	Key        schema.Key `json:"key"`                // the document
-	File       string     `json:"file"`               // file of the document
-	Why        string     `json:"why"`                // free text, such as "creates Instance physics.lattice/train"
+	// least role that satisfies it, because nobody may give a higher role than their own; "": any role with the permission
+	AtLeast string     `json:"at_least,omitempty"`
+	Key     schema.Key `json:"key"`  // the document
+	File    string     `json:"file"` // file of the document
+	Why     string     `json:"why"`  // free text, such as "creates Instance physics.lattice/train"
 
 	EndsApproval bool `json:"ends_approval,omitempty"` // the change removes require_approval from this policy
 }
@@ -63,10 +65,11 @@ type Need struct {
 // Decision says whether a Need is met, and by which role binding.
 type Decision struct {
 	Need
-	Allowed    bool            `json:"allowed"`
-	By         string          `json:"by,omitempty"`          // login or service account that has the permission
-	Role       string          `json:"role,omitempty"`        // role that gives it
-	Source     schema.Position `json:"source,omitzero"`       // the role binding, zero for an administrator of berth.yaml; if denied by Rule: its line
+	Allowed bool   `json:"allowed"`
+	By      string `json:"by,omitempty"`   // login or service account that has the permission
+	Role    string `json:"role,omitempty"` // role that gives it
+	// the role binding, zero for an administrator of berth.yaml; if denied by Rule: its line
+	Source     schema.Position `json:"source,omitzero"`
 	Rule       string          `json:"rule,omitempty"`        // if denied by a rule beside the roles, such as RuleAppRequires
 	BreakGlass bool            `json:"break_glass,omitempty"` // by break-glass access, which is shown and audited
 	Reason     string          `json:"reason"`                // reason of the decision; one sentence

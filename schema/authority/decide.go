@@ -126,19 +126,25 @@ func (r Rules) denial(a Actor, n Need, approval *schema.Policy, withTrailer bool
 		return denied(n, fmt.Sprintf("%s has %s in %s only as break-glass access", plain(a.author()), n.Permission, n.Scope),
 			"add the trailer `Break-Glass: reason` to the commit, which is shown and audited, or "+r.ask(n, ""))
 	case glassApprover != "":
-		return denied(n, fmt.Sprintf("the approver %s has %s in %s only as break-glass access, which an approval never gives", plain(glassApprover), n.Permission, n.Scope),
-			"a platform administrator makes the change in a pull request of their own with the trailer `Break-Glass: reason`, or "+r.ask(n, a.author()))
+		return denied(n, fmt.Sprintf("the approver %s has %s in %s only as break-glass access, which an approval never gives",
+			plain(glassApprover), n.Permission, n.Scope),
+			"a platform administrator makes the change in a pull request of their own with the trailer `Break-Glass: reason`, or "+
+				r.ask(n, a.author()))
 	case approval != nil && !r.approvable(a, n.Scope):
-		return denied(n, fmt.Sprintf("%s (%s) requires the approval of another user, which a commit without a pull request cannot get", approval.Key, approval.File),
-			"remove require_approval from the policy, or an administrator of berth.yaml signs the change with the trailer `Break-Glass: reason`")
+		return denied(n, fmt.Sprintf("%s (%s) requires the approval of another user, which a commit without a pull request cannot get",
+			approval.Key, approval.File),
+			"remove require_approval from the policy, or an administrator of berth.yaml signs the change with the trailer `Break-Glass: "+
+				"reason`")
 	case approval != nil:
-		return r.askable(n, fmt.Sprintf("%s (%s) requires the approval of another user than the author", approval.Key, approval.File), a.author())
+		return r.askable(n, fmt.Sprintf("%s (%s) requires the approval of another user than the author", approval.Key, approval.File),
+			a.author())
 	}
 	if _, found, _ := r.best(a.author(), "", n); found {
 		return denied(n, fmt.Sprintf("the role binding of %s does not name the key that signed the commit", plain(a.author())),
 			"add the key to signing_keys there, or "+r.ask(n, a.author()))
 	}
-	return r.askable(n, fmt.Sprintf("%s lacks %s in %s%s", plain(cmp.Or(a.author(), a.ServiceAccount.String())), n.Permission, n.Scope, n.atLeast()), "")
+	return r.askable(n, fmt.Sprintf("%s lacks %s in %s%s", plain(cmp.Or(a.author(), a.ServiceAccount.String())), n.Permission, n.Scope,
+		n.atLeast()), "")
 }
 
 // atLeast describes the lowest role that n accepts.
@@ -151,7 +157,8 @@ func (n Need) atLeast() string {
 
 // has allows n by the entry m of who.
 func has(who string, m member, n Need) Decision {
-	return Decision{Need: n, Allowed: true, By: who, Role: m.Role, Source: m.at(), Reason: fmt.Sprintf("%s is %s in %s", plain(who), m.Role, n.Scope)}
+	return Decision{Need: n, Allowed: true, By: who, Role: m.Role, Source: m.at(),
+		Reason: fmt.Sprintf("%s is %s in %s", plain(who), m.Role, n.Scope)}
 }
 
 // breakGlass allows n by break-glass access of the author, by the entry m.

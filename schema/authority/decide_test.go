@@ -35,17 +35,22 @@ func TestDecisionNamesReasonAndNextStep(t *testing.T) {
 		"anna is project_admin in physics.lattice": one(w, author("anna"), del),
 		"carl" + lacks:               one(w, author("carl"), del),
 		"\"mallory\\n@all\"" + lacks: one(w, author("mallory\n@all"), del),
-		"Olga has apps.instance.delete in physics.lattice only as break-glass access: add the trailer `Break-Glass: reason` to the commit, which is shown and audited, or ask Anna or ben or petra": one(w, author("Olga"), del),
-		"OLGA used break-glass access as platform_superadmin; reason: \"node\\non fire\"":                                                                                                           one(w, breaking, del),
-		"carl lacks nodes.write in the platform: ask Olga or otto":                                                                                                                                  one(w, author("carl"), authority.Need{Permission: authority.NodesWrite}),
+		"Olga has apps.instance.delete in physics.lattice only as break-glass access: add the trailer `Break-Glass: reason` to the " +
+			"commit, which is shown and audited, or ask Anna or ben or petra": one(w, author("Olga"), del),
+		"OLGA used break-glass access as platform_superadmin; reason: \"node\\non fire\"": one(w, breaking, del),
+		"carl lacks nodes.write in the platform: ask Olga or otto": one(w, author("carl"),
+			authority.Need{Permission: authority.NodesWrite}),
 		"zoe lacks roles.write in physics.lattice as project_owner or above: ask ben or petra": one(w, author("zoe"),
 			authority.Need{Permission: authority.RolesWrite, Scope: lattice, AtLeast: "project_owner"}),
 		"petra lacks policy.write in biology: ask an administrator of the platform, as no other user has it there": one(w, author("petra"),
 			authority.Need{Permission: authority.PolicyWrite, Scope: authority.Scope{Tenant: "biology"}}),
-		"the author is unknown: open a pull request, or sign the commit with a key that a role binding names": one(w, authority.Actor{}, del),
+		"the author is unknown: open a pull request, or sign the commit with a key that a role binding names": one(w, authority.Actor{},
+			del),
 		"there is no permission \"apps.*\"": one(w, author("Olga"), authority.Need{Permission: "apps.*"}),
-		"the key that signed the commit is unknown: sign it with a key that a role binding names":                                              one(w, authority.Actor{Login: "anna", Proof: authority.ProofSignature}, del),
-		"the role binding of anna does not name the key that signed the commit: add the key to signing_keys there, or ask ben or petra or zoe": one(w, signed, del),
+		"the key that signed the commit is unknown: sign it with a key that a role binding names": one(w,
+			authority.Actor{Login: "anna", Proof: authority.ProofSignature}, del),
+		"the role binding of anna does not name the key that signed the commit: add the key to signing_keys there, or ask ben or petra " +
+			"or zoe": one(w, signed, del),
 	} {
 		require.Equal(t, want, d.Message())
 		require.NotContains(t, d.Message(), "\n")
@@ -87,15 +92,18 @@ func TestBreakGlassIsTheLastResort(t *testing.T) {
 	require.True(t, d.Allowed && d.BreakGlass)
 	require.Equal(t, schema.Position{}, d.Source)
 	require.True(t, authority.May(r, author("ROOT"), authority.RolesWrite, authority.Scope{}).Allowed)
-	require.True(t, authority.May(authority.Rules{Administrators: []string{"root"}}, author("root"), authority.NodesWrite, authority.Scope{}).Allowed)
+	require.True(t, authority.May(authority.Rules{Administrators: []string{"root"}}, author("root"), authority.NodesWrite,
+		authority.Scope{}).Allowed)
 }
 
 // Logins are compared as GitHub does, in ASCII: no letter of another alphabet
 // folds into an ASCII letter.
 func TestLoginsAreComparedInASCII(t *testing.T) {
 	w := campus().bind("physics.lattice", members("Kirsten-S project_admin")...)
-	for login, want := range map[string]bool{"kirsten-s": true, "KIRSTEN-S": true, "\u212Airsten-s": false, "kirsten-\u017f": false, "kirsten": false, "": false, "kirsten-s ": false} {
-		require.Equal(t, want, one(w, author(login), authority.Need{Permission: authority.InstanceRead, Scope: lattice}).Allowed, "%q", login)
+	for login, want := range map[string]bool{"kirsten-s": true, "KIRSTEN-S": true, "\u212Airsten-s": false, "kirsten-\u017f": false,
+		"kirsten": false, "": false, "kirsten-s ": false} {
+		require.Equal(t, want, one(w, author(login), authority.Need{Permission: authority.InstanceRead, Scope: lattice}).Allowed, "%q",
+			login)
 	}
 }
 
@@ -113,10 +121,12 @@ func TestSuspendedBindingsGiveNothing(t *testing.T) {
 		require.False(t, one(w, a, need).Allowed)
 	}
 	for place, role := range map[string]string{"": "tenant_owner", "physics": "platform_superadmin", "physics.lattice": "tenant_owner"} {
-		require.False(t, one(campus().bind(place, members("anna "+role)...), author("anna"), authority.Need{Permission: authority.InstanceRead, Scope: lattice}).Allowed, "%s of %q", role, place)
+		require.False(t, one(campus().bind(place, members("anna "+role)...), author("anna"),
+			authority.Need{Permission: authority.InstanceRead, Scope: lattice}).Allowed, "%s of %q", role, place)
 	}
 	person := schema.RoleMember{Login: "anna", Role: "service_account"}
-	require.False(t, one(campus().bind("physics.lattice", person), author("anna"), authority.Need{Permission: authority.InstanceRead, Scope: lattice}).Allowed)
+	require.False(t, one(campus().bind("physics.lattice", person), author("anna"),
+		authority.Need{Permission: authority.InstanceRead, Scope: lattice}).Allowed)
 	w := campus().bind("physics.lattice", members("ci service_account")...)
 	sa := w.account("physics.lattice", "apps.instance.read")
 	actor := authority.Actor{ServiceAccount: sa, Proof: authority.ProofToken}
@@ -130,10 +140,13 @@ func TestSuspendedBindingsGiveNothing(t *testing.T) {
 // projects below. Elsewhere one tenant could sign for the people of another.
 func TestKeyProvesOnlyWhereItIsNamed(t *testing.T) {
 	const key = "ssh-ed25519 AAAAkey"
-	all := map[string]string{"": "platform_superadmin", "physics": "tenant_owner", "physics.lattice": "project_owner", "physics.qcd": "project_owner", "biology": "tenant_owner"}
-	scopes := map[string]authority.Scope{"": {}, "physics": {Tenant: "physics"}, "physics.lattice": lattice, "physics.qcd": {Tenant: "physics", Project: "qcd"}, "biology": {Tenant: "biology"}}
+	all := map[string]string{"": "platform_superadmin", "physics": "tenant_owner", "physics.lattice": "project_owner",
+		"physics.qcd": "project_owner", "biology": "tenant_owner"}
+	scopes := map[string]authority.Scope{"": {}, "physics": {Tenant: "physics"}, "physics.lattice": lattice,
+		"physics.qcd": {Tenant: "physics", Project: "qcd"}, "biology": {Tenant: "biology"}}
 	for named, reach := range map[string][]string{
-		"": {""}, "physics": {"physics", "physics.lattice", "physics.qcd"}, "physics.lattice": {"physics.lattice"}, "biology": {"biology"}, "nowhere": {},
+		"": {""}, "physics": {"physics", "physics.lattice", "physics.qcd"}, "physics.lattice": {"physics.lattice"}, "biology": {"biology"},
+		"nowhere": {},
 	} {
 		w := campus()
 		for place, role := range all {
@@ -159,7 +172,8 @@ func TestKeyProvesOnlyWhereItIsNamed(t *testing.T) {
 	m := members("anna tenant_owner", "ben project_viewer")
 	m[1].SigningKeys = []string{key}
 	w := campus().bind("physics", m...)
-	require.False(t, one(w, authority.Actor{Login: "anna", Proof: authority.ProofSignature, SigningKey: key}, authority.Need{Permission: authority.RolesWrite, Scope: lattice}).Allowed)
+	require.False(t, one(w, authority.Actor{Login: "anna", Proof: authority.ProofSignature, SigningKey: key},
+		authority.Need{Permission: authority.RolesWrite, Scope: lattice}).Allowed)
 	// The key of an administrator, without an estate.
 	r := authority.Rules{Administrators: []string{"root"}, AdministratorKeys: []string{key}}
 	a := authority.Actor{Login: "root", Proof: authority.ProofSignature, SigningKey: key}
@@ -185,7 +199,8 @@ func TestRequiredApproval(t *testing.T) {
 			bind("physics", members("petra tenant_owner", "paul tenant_admin")...).
 			bind("biology", members("boris tenant_owner", "bea tenant_owner")...).
 			bind("physics.lattice", members("anna project_admin", "carl project_viewer", "ci service_account")...)
-		p := &schema.Policy{Header: head(schema.Key{Kind: schema.KindPolicy, Tenant: place, Name: "policy"}), Spec: schema.PolicySpec{RequireApproval: true}}
+		p := &schema.Policy{Header: head(schema.Key{Kind: schema.KindPolicy, Tenant: place, Name: "policy"}),
+			Spec: schema.PolicySpec{RequireApproval: true}}
 		if place == "" {
 			w.Platform.Policies["policy"] = p
 			w.Platform.Policies["a"] = &schema.Policy{}
@@ -265,7 +280,9 @@ func TestApproverGetsNoBreakGlass(t *testing.T) {
 		a.BreakGlass = reason
 		d := one(w, a, need)
 		require.False(t, d.Allowed || d.BreakGlass)
-		require.Equal(t, "the approver olga has apps.instance.delete in physics.lattice only as break-glass access, which an approval never gives: a platform administrator makes the change in a pull request of their own with the trailer `Break-Glass: reason`, or ask petra", d.Message())
+		require.Equal(t, "the approver olga has apps.instance.delete in physics.lattice only as break-glass access, which an approval "+
+			"never gives: a platform administrator makes the change in a pull request of their own with the trailer `Break-Glass: "+
+			"reason`, or ask petra", d.Message())
 	}
 	// Platform users may approve platform documents, like any user with the permission.
 	d := one(w, a, authority.Need{Permission: authority.NodesWrite})
@@ -321,7 +338,8 @@ func TestRequiredApprovalWithoutApprovers(t *testing.T) {
 		for _, n := range []authority.Need{keeps, del} {
 			d := ask(r, signed, n)
 			require.False(t, d.Allowed)
-			require.Contains(t, d.Message(), "which a commit without a pull request cannot get: remove require_approval from the policy, or an administrator")
+			require.Contains(t, d.Message(),
+				"which a commit without a pull request cannot get: remove require_approval from the policy, or an administrator")
 		}
 		pull := author("petra")
 		require.False(t, ask(r, pull, ends).Allowed, "a pull request can be approved wherever it is")
@@ -353,7 +371,8 @@ func TestRequiredApprovalWithoutApprovers(t *testing.T) {
 
 	// An administrator of berth.yaml signs and gives a reason.
 	w, r := build("petra tenant_owner", "paul tenant_owner")
-	w.Platform.Policies["campus"] = &schema.Policy{Header: head(schema.Key{Kind: schema.KindPolicy, Name: "campus"}), Spec: schema.PolicySpec{RequireApproval: true}}
+	w.Platform.Policies["campus"] = &schema.Policy{Header: head(schema.Key{Kind: schema.KindPolicy, Name: "campus"}),
+		Spec: schema.PolicySpec{RequireApproval: true}}
 	root := authority.Actor{Login: "root", Proof: authority.ProofSignature, SigningKey: key, BreakGlass: "locked"}
 	for _, n := range []authority.Need{keeps, del, {Permission: authority.NodesWrite}} {
 		d := ask(r, root, n)
@@ -405,24 +424,29 @@ func TestServiceAccountPermissions(t *testing.T) {
 			delete(w.Tenants["physics"].Projects["lattice"].ServiceAccounts, "ci")
 		}, "is not in force"},
 		"another key": {func(w world, a *authority.Actor, n *authority.Need) { a.ServiceAccount.Name = "cd" }, "is not in force"},
-		"no account":  {func(w world, a *authority.Actor, n *authority.Need) { a.ServiceAccount = bindingKey("physics.lattice") }, "is not in force"},
-		"suspended":   {func(w world, a *authority.Actor, n *authority.Need) { account(w).Suspend = true }, "is suspended"},
-		"keyless":     {func(w world, a *authority.Actor, n *authority.Need) { account(w).Spec.PublicKeys = nil }, "has no key"},
+		"no account": {func(w world, a *authority.Actor, n *authority.Need) { a.ServiceAccount = bindingKey("physics.lattice") },
+			"is not in force"},
+		"suspended": {func(w world, a *authority.Actor, n *authority.Need) { account(w).Suspend = true }, "is suspended"},
+		"keyless":   {func(w world, a *authority.Actor, n *authority.Need) { account(w).Spec.PublicKeys = nil }, "has no key"},
 		"unbound": {func(w world, a *authority.Actor, n *authority.Need) {
 			w.bind("physics.lattice", members("ci project_owner")...)
 		}, "has no role in physics.lattice"},
 		"no binding": {func(w world, a *authority.Actor, n *authority.Need) {
 			w.Tenants["physics"].Projects["lattice"].Roles = nil
 		}, "has no role in physics.lattice"},
-		"other project": {func(w world, a *authority.Actor, n *authority.Need) { n.Scope.Project = "qcd" }, "acts in physics.lattice only, not in physics.qcd"},
-		"its tenant":    {func(w world, a *authority.Actor, n *authority.Need) { n.Scope.Project = "" }, "not in physics:"},
+		"other project": {func(w world, a *authority.Actor, n *authority.Need) { n.Scope.Project = "qcd" },
+			"acts in physics.lattice only, not in physics.qcd"},
+		"its tenant": {func(w world, a *authority.Actor, n *authority.Need) { n.Scope.Project = "" }, "not in physics:"},
 		"the platform": {func(w world, a *authority.Actor, n *authority.Need) {
 			n.Permission, n.Scope = authority.NodesWrite, authority.Scope{}
 		}, "not in the platform"},
-		"no scope":       {func(w world, a *authority.Actor, n *authority.Need) { n.Permission = authority.InstanceCreate }, "does not have apps.instance.create in its scopes: add it"},
-		"not for it":     {func(w world, a *authority.Actor, n *authority.Need) { n.Permission = authority.InstanceDelete }, "no service account can have: ask anna or petra"},
-		"role above it":  {func(w world, a *authority.Actor, n *authority.Need) { n.AtLeast = "project_owner" }, "no service account can"},
-		"other endpoint": {func(w world, a *authority.Actor, n *authority.Need) { a.Endpoint = "GET /api/v1/x" }, "may not call GET /api/v1/x: add that to allowed_endpoints"},
+		"no scope": {func(w world, a *authority.Actor, n *authority.Need) { n.Permission = authority.InstanceCreate },
+			"does not have apps.instance.create in its scopes: add it"},
+		"not for it": {func(w world, a *authority.Actor, n *authority.Need) { n.Permission = authority.InstanceDelete },
+			"no service account can have: ask anna or petra"},
+		"role above it": {func(w world, a *authority.Actor, n *authority.Need) { n.AtLeast = "project_owner" }, "no service account can"},
+		"other endpoint": {func(w world, a *authority.Actor, n *authority.Need) { a.Endpoint = "GET /api/v1/x" },
+			"may not call GET /api/v1/x: add that to allowed_endpoints"},
 		"listed, no call": {func(w world, a *authority.Actor, n *authority.Need) {
 			n.Permission, a.Endpoint = authority.MemberOperate, ""
 		}, "may not call"},
@@ -444,7 +468,8 @@ func TestServiceAccountPermissions(t *testing.T) {
 	d = one(w, a, authority.Need{Permission: authority.InstanceDelete, Scope: lattice})
 	require.Equal(t, "anna", d.By)
 	a.Approvers = []string{"carl"}
-	require.Contains(t, one(w, a, authority.Need{Permission: authority.InstanceDelete, Scope: lattice}).Reason, "ServiceAccount physics.lattice/ci lacks apps.instance.delete")
+	require.Contains(t, one(w, a, authority.Need{Permission: authority.InstanceDelete, Scope: lattice}).Reason,
+		"ServiceAccount physics.lattice/ci lacks apps.instance.delete")
 
 	// A tenant's account works on its shared runtimes, and on no project.
 	w, _ = build()

@@ -28,8 +28,9 @@ type world struct{ *schema.Desired }
 func campus() world {
 	w := world{&schema.Desired{
 		Platform: &schema.Platform{Roles: map[string]*schema.RoleBinding{}, Policies: map[string]*schema.Policy{},
-			Apps: map[string]*schema.App{"notebooks": noScheduler("notebooks"), "models": noScheduler("models")}, Versions: map[string]map[string]*schema.AppVersion{"batch": {}, "notebooks": {}},
-			Nodes: map[string]*schema.Node{}, SharedRuntimes: map[string]*schema.SharedRuntimeEstate{"common": shared("common")}},
+			Apps:     map[string]*schema.App{"notebooks": noScheduler("notebooks"), "models": noScheduler("models")},
+			Versions: map[string]map[string]*schema.AppVersion{"batch": {}, "notebooks": {}},
+			Nodes:    map[string]*schema.Node{}, SharedRuntimes: map[string]*schema.SharedRuntimeEstate{"common": shared("common")}},
 		Tenants: map[string]*schema.TenantEstate{},
 	}}
 	for tenant, projects := range map[string][]string{"physics": {"lattice", "qcd"}, "biology": {"genomes"}} {
@@ -61,7 +62,8 @@ func empty(tenant, project string) *schema.ProjectEstate {
 }
 
 func shared(name string) *schema.SharedRuntimeEstate {
-	return &schema.SharedRuntimeEstate{Name: name, Attachments: map[string]*schema.Attachment{}, Operations: map[string]*schema.MemberOperation{}}
+	return &schema.SharedRuntimeEstate{Name: name, Attachments: map[string]*schema.Attachment{},
+		Operations: map[string]*schema.MemberOperation{}}
 }
 
 // head returns the header of a valid document of k; member i of a binding is on line

@@ -108,7 +108,8 @@ func (d diff) isOfScheduler(base, next *schema.Desired) bool {
 // alsoScheduler adds the permissions scheduler.* that belong to those of apps.* (document SPA).
 func alsoScheduler(all []Permission) []Permission {
 	beside := map[Permission]Permission{
-		CatalogWrite: SchedulerCatalogRead, CatalogPropose: SchedulerCatalogRead, InstanceCreate: SchedulerInstanceCreate, InstanceUpdate: SchedulerInstanceUpdate, InstanceDelete: SchedulerInstanceDelete,
+		CatalogWrite: SchedulerCatalogRead, CatalogPropose: SchedulerCatalogRead, InstanceCreate: SchedulerInstanceCreate,
+		InstanceUpdate: SchedulerInstanceUpdate, InstanceDelete: SchedulerInstanceDelete,
 	}
 	for _, p := range slices.Clone(all) {
 		if also, ok := beside[p]; ok {
@@ -180,7 +181,8 @@ func document(d *schema.Desired, k schema.Key) any {
 	switch doc := d.Document(k).(type) {
 	case nil:
 		return nil
-	case *schema.App, *schema.AppVersion, *schema.SharedRuntime, *schema.Attachment, *schema.Instance, *schema.Artifact, *schema.RoleBinding, *schema.Policy,
+	case *schema.App, *schema.AppVersion, *schema.SharedRuntime, *schema.Attachment, *schema.Instance, *schema.Artifact,
+		*schema.RoleBinding, *schema.Policy,
 		*schema.MemberOperation:
 		return doc
 	default:
@@ -243,7 +245,8 @@ func (d diff) permissions() []Permission {
 	case schema.KindMemberOperation:
 		was, is := pair[schema.MemberOperation](d)
 		accepts := was.Spec.Operation == schema.OpAccept || is.Spec.Operation == schema.OpAccept
-		if others := was.Spec.Operation + is.Spec.Operation; !accepts || d.unknown || strings.ReplaceAll(others, schema.OpAccept, "") != "" {
+		if others := was.Spec.Operation + is.Spec.Operation; !accepts || d.unknown ||
+			strings.ReplaceAll(others, schema.OpAccept, "") != "" {
 			ps = append(ps, operates(d.key.Parent != "", false))
 		}
 		if accepts || d.unknown {

@@ -55,7 +55,8 @@ func TestEveryKindNeedsItsPermission(t *testing.T) {
 		created, changed, gone, unknown string
 	}{
 		{of(fixed(platform, "physics"), schema.KindTenant, ""), "tenants.write@the platform", "", "", ""},
-		{of(tenant, schema.KindProject, ""), "projects.write@physics", "projects.write@physics.x", "projects.write@physics", "projects.write@physics"},
+		{of(tenant, schema.KindProject, ""), "projects.write@physics", "projects.write@physics.x", "projects.write@physics",
+			"projects.write@physics"},
 		{of(platform, schema.KindPolicy, ""), "policy.write@the platform", "", "", ""},
 		{of(fixed(tenant, "policy"), schema.KindPolicy, ""), "policy.write@physics", "", "", ""},
 		{of(project, schema.KindEntitlement, ""), "apps.entitlement.write@physics.lattice", "", "", ""},
@@ -76,31 +77,49 @@ func TestEveryKindNeedsItsPermission(t *testing.T) {
 			"shared_runtimes.member.operate@physics shared_runtimes.loss.accept@physics"},
 		{of(platform, schema.KindMemberOperation, "common"), "shared_runtimes.member.operate@the platform", "", "",
 			"shared_runtimes.member.operate@the platform shared_runtimes.loss.accept@the platform"},
-		{of(project, schema.KindInstance, ""), "apps.instance.create@physics.lattice", "apps.instance.update@physics.lattice", "apps.instance.delete@physics.lattice",
+		{of(project, schema.KindInstance, ""), "apps.instance.create@physics.lattice", "apps.instance.update@physics.lattice",
+			"apps.instance.delete@physics.lattice",
 			"apps.instance.create@physics.lattice apps.instance.update@physics.lattice apps.instance.delete@physics.lattice " +
-				"scheduler.instance.create@physics.lattice scheduler.instance.update@physics.lattice scheduler.instance.delete@physics.lattice"},
-		{of(fixed(tenant, "cluster"), schema.KindSharedRuntime, ""), "shared_runtimes.create@physics", "shared_runtimes.update@physics", "shared_runtimes.delete@physics",
-			"shared_runtimes.attach@physics shared_runtimes.create@physics shared_runtimes.delete@physics shared_runtimes.detach@physics shared_runtimes.update@physics"},
-		{of(fixed(platform, "common"), schema.KindSharedRuntime, ""), "shared_runtimes.create@the platform", "shared_runtimes.update@the platform", "shared_runtimes.delete@the platform",
-			"shared_runtimes.attach@the platform shared_runtimes.create@the platform shared_runtimes.delete@the platform shared_runtimes.detach@the platform shared_runtimes.update@the platform"},
-		{of(tenant, schema.KindAttachment, "cluster"), "shared_runtimes.attach@physics", "shared_runtimes.attach@physics", "shared_runtimes.detach@physics",
+				"scheduler.instance.create@physics.lattice scheduler.instance.update@physics.lattice " +
+				"scheduler.instance.delete@physics.lattice"},
+		{of(fixed(tenant, "cluster"), schema.KindSharedRuntime, ""), "shared_runtimes.create@physics", "shared_runtimes.update@physics",
+			"shared_runtimes.delete@physics",
+			"shared_runtimes.attach@physics shared_runtimes.create@physics shared_runtimes.delete@physics shared_runtimes.detach@physics " +
+				"shared_runtimes.update@physics"},
+		{of(fixed(platform, "common"), schema.KindSharedRuntime, ""), "shared_runtimes.create@the platform",
+			"shared_runtimes.update@the platform", "shared_runtimes.delete@the platform",
+			"shared_runtimes.attach@the platform shared_runtimes.create@the platform shared_runtimes.delete@the platform " +
+				"shared_runtimes.detach@the platform shared_runtimes.update@the platform"},
+		{of(tenant, schema.KindAttachment, "cluster"), "shared_runtimes.attach@physics", "shared_runtimes.attach@physics",
+			"shared_runtimes.detach@physics",
 			"shared_runtimes.attach@physics shared_runtimes.detach@physics"},
-		{of(platform, schema.KindAttachment, "common"), "shared_runtimes.attach@the platform", "shared_runtimes.attach@the platform", "shared_runtimes.detach@the platform",
+		{of(platform, schema.KindAttachment, "common"), "shared_runtimes.attach@the platform", "shared_runtimes.attach@the platform",
+			"shared_runtimes.detach@the platform",
 			"shared_runtimes.attach@the platform shared_runtimes.detach@the platform"},
-		{of(platform, schema.KindApp, ""), "apps.catalog.publish@the platform apps.catalog.write@the platform", "apps.catalog.publish@the platform apps.catalog.write@the platform",
+		{of(platform, schema.KindApp, ""), "apps.catalog.publish@the platform apps.catalog.write@the platform",
+			"apps.catalog.publish@the platform apps.catalog.write@the platform",
 			"apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform",
-			"apps.catalog.deprecate@the platform apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform scheduler.catalog.read@the platform"},
-		{of(platform, schema.KindAppVersion, "notebooks"), "apps.catalog.publish@the platform apps.catalog.write@the platform", "apps.catalog.publish@the platform apps.catalog.write@the platform",
+			"apps.catalog.deprecate@the platform apps.catalog.disable@the platform apps.catalog.publish@the platform " +
+				"apps.catalog.write@the platform scheduler.catalog.read@the platform"},
+		{of(platform, schema.KindAppVersion, "notebooks"), "apps.catalog.publish@the platform apps.catalog.write@the platform",
+			"apps.catalog.publish@the platform apps.catalog.write@the platform",
 			"apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform",
-			"apps.catalog.deprecate@the platform apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform scheduler.catalog.read@the platform"},
-		{of(tenant, schema.KindApp, ""), "apps.catalog.propose@physics", "", "", "apps.catalog.propose@physics scheduler.catalog.read@physics"},
-		{of(tenant, schema.KindAppVersion, "notebooks"), "apps.catalog.propose@physics", "", "", "apps.catalog.propose@physics scheduler.catalog.read@physics"},
+			"apps.catalog.deprecate@the platform apps.catalog.disable@the platform apps.catalog.publish@the platform " +
+				"apps.catalog.write@the platform scheduler.catalog.read@the platform"},
+		{of(tenant, schema.KindApp, ""), "apps.catalog.propose@physics", "", "",
+			"apps.catalog.propose@physics scheduler.catalog.read@physics"},
+		{of(tenant, schema.KindAppVersion, "notebooks"), "apps.catalog.propose@physics", "", "",
+			"apps.catalog.propose@physics scheduler.catalog.read@physics"},
 		{of(platform, schema.KindAppAdmission, "physics"), "apps.catalog.admit@the platform", "", "", ""},
-		{of(project, schema.KindArtifact, ""), "apps.artifact.publish@physics.lattice", "apps.artifact.publish@physics.lattice", "apps.artifact.publish@physics.lattice apps.artifact.retire@physics.lattice",
-			"apps.artifact.deprecate@physics.lattice apps.artifact.promote@physics.lattice apps.artifact.publish@physics.lattice apps.artifact.retire@physics.lattice"},
-		{of(fixed(project, "roles"), schema.KindRoleBinding, ""), "roles.write@physics.lattice", "", "", "roles.write@physics.lattice>=project_owner"},
+		{of(project, schema.KindArtifact, ""), "apps.artifact.publish@physics.lattice", "apps.artifact.publish@physics.lattice",
+			"apps.artifact.publish@physics.lattice apps.artifact.retire@physics.lattice",
+			"apps.artifact.deprecate@physics.lattice apps.artifact.promote@physics.lattice apps.artifact.publish@physics.lattice " +
+				"apps.artifact.retire@physics.lattice"},
+		{of(fixed(project, "roles"), schema.KindRoleBinding, ""), "roles.write@physics.lattice", "", "",
+			"roles.write@physics.lattice>=project_owner"},
 		{of(fixed(tenant, "roles"), schema.KindRoleBinding, ""), "roles.write@physics", "", "", "roles.write@physics>=tenant_owner"},
-		{of(fixed(platform, "roles"), schema.KindRoleBinding, ""), "roles.write@the platform", "", "", "roles.write@the platform>=platform_superadmin"},
+		{of(fixed(platform, "roles"), schema.KindRoleBinding, ""), "roles.write@the platform", "", "",
+			"roles.write@the platform>=platform_superadmin"},
 	} {
 		without, with := campus(), campus()
 		if tc.key.Kind != schema.KindTenant {
@@ -279,7 +298,8 @@ func TestOnlyPlatformFoundsTenants(t *testing.T) {
 	base := campus()
 	delete(base.Tenants, "physics")
 	for _, b := range []*schema.Desired{nil, base.Desired} {
-		for _, path := range []string{"tenants/physics/tenant.yaml", "tenants/physics/roles.yaml", "tenants/physics/odd", "tenants/physics/README.md"} {
+		for _, path := range []string{"tenants/physics/tenant.yaml", "tenants/physics/roles.yaml", "tenants/physics/odd",
+			"tenants/physics/README.md"} {
 			key := bindingKey("physics")
 			if !strings.HasSuffix(path, "roles.yaml") {
 				key = schema.Key{}
@@ -302,9 +322,11 @@ func TestOnlyPlatformFoundsTenants(t *testing.T) {
 	// The role platform_ops cannot found a tenant.
 	base.bind("", members("otto platform_ops")...)
 	needs = authority.Needs(base.Desired, next.Desired, bindingKey("physics"), change("tenants/physics/roles.yaml", none, now))
-	require.False(t, authority.Decide(authority.Rules{Base: base.Desired}, authority.Actor{Login: "otto", Proof: authority.ProofPullRequest, BreakGlass: "x"}, needs)[0].Allowed)
+	require.False(t, authority.Decide(authority.Rules{Base: base.Desired},
+		authority.Actor{Login: "otto", Proof: authority.ProofPullRequest, BreakGlass: "x"}, needs)[0].Allowed)
 	// After its deletion the platform decides again.
-	needs = authority.Needs(next.Desired, base.Desired, schema.Key{Kind: schema.KindTenant, Name: "physics"}, change("tenants/physics/tenant.yaml", old, none))
+	needs = authority.Needs(next.Desired, base.Desired, schema.Key{Kind: schema.KindTenant, Name: "physics"},
+		change("tenants/physics/tenant.yaml", old, none))
 	require.Equal(t, []string{"tenants.write@the platform"}, short(needs))
 }
 
@@ -328,12 +350,14 @@ func TestSchedulersNeedTheirPermissionsToo(t *testing.T) {
 		was, is string // app of the instance
 		want    string
 	}{
-		"created":             {"", "batch", "apps.instance.create scheduler.instance.create"},
-		"changed":             {"batch", "batch", "apps.instance.update scheduler.instance.update"},
-		"deleted":             {"batch", "", "apps.instance.delete scheduler.instance.delete"},
-		"of another app":      {"models", "models", "apps.instance.update"},
-		"of an unknown app":   {"", "nowhere", "apps.instance.create scheduler.instance.create"},
-		"becomes a scheduler": {"models", "batch", "apps.instance.create apps.instance.delete apps.instance.update scheduler.instance.create scheduler.instance.delete scheduler.instance.update"},
+		"created":           {"", "batch", "apps.instance.create scheduler.instance.create"},
+		"changed":           {"batch", "batch", "apps.instance.update scheduler.instance.update"},
+		"deleted":           {"batch", "", "apps.instance.delete scheduler.instance.delete"},
+		"of another app":    {"models", "models", "apps.instance.update"},
+		"of an unknown app": {"", "nowhere", "apps.instance.create scheduler.instance.create"},
+		"becomes a scheduler": {"models", "batch",
+			"apps.instance.create apps.instance.delete apps.instance.update scheduler.instance.create scheduler.instance.delete " +
+				"scheduler.instance.update"},
 	} {
 		from, to := old, now
 		if c.was == "" {
@@ -382,7 +406,8 @@ func TestStatusesNeedTheirPermission(t *testing.T) {
 	artifacts := func(s schema.ArtifactStatus) *schema.Desired {
 		w := campus()
 		if s != "none" {
-			w.Tenants["physics"].Projects["lattice"].Artifacts["image"] = &schema.Artifact{Header: head(artifact), Spec: schema.ArtifactSpec{Status: s}}
+			w.Tenants["physics"].Projects["lattice"].Artifacts["image"] = &schema.Artifact{Header: head(artifact),
+				Spec: schema.ArtifactSpec{Status: s}}
 		}
 		return w.Desired
 	}
@@ -405,14 +430,17 @@ func TestStatusesNeedTheirPermission(t *testing.T) {
 		want    string
 	}{
 		{"", "active", "publish write"}, {"", "deprecated", "deprecate write"}, {"", "disabled", "disable write"},
-		{"active", "active", "publish write"}, {"active", "deprecated", "deprecate publish write"}, {"active", "disabled", "disable publish write"},
-		{"deprecated", "active", "deprecate publish write"}, {"disabled", "active", "disable publish write"}, {"deprecated", "disabled", "deprecate disable write"},
+		{"active", "active", "publish write"}, {"active", "deprecated", "deprecate publish write"},
+		{"active", "disabled", "disable publish write"},
+		{"deprecated", "active", "deprecate publish write"}, {"disabled", "active", "disable publish write"},
+		{"deprecated", "disabled", "deprecate disable write"},
 		{"deprecated", "", "deprecate disable write"}, {"active", "", "disable publish write"},
 	} {
 		c := func(k schema.Key) schema.PathChange {
 			return change(pathOf(t, k), blob(tc.was != "", old), blob(tc.is != "", now))
 		}
-		require.Equal(t, tc.want, permissions(authority.Needs(catalog(tc.was), catalog(tc.is), version, c(version))), "%s → %s", tc.was, tc.is)
+		require.Equal(t, tc.want, permissions(authority.Needs(catalog(tc.was), catalog(tc.is), version, c(version))), "%s → %s", tc.was,
+			tc.is)
 		require.Equal(t, tc.want, permissions(authority.Needs(apps(tc.was), apps(tc.is), app, c(app))), "%s → %s", tc.was, tc.is)
 	}
 	for _, tc := range []struct {
@@ -420,9 +448,11 @@ func TestStatusesNeedTheirPermission(t *testing.T) {
 		want    string
 	}{
 		{"none", "", "publish"}, {"", "registered", "publish"}, {"none", "promoted", "promote publish"},
-		{"registered", "promoted", "promote publish"}, {"promoted", "promoted", "promote publish"}, {"promoted", "registered", "promote publish"},
+		{"registered", "promoted", "promote publish"}, {"promoted", "promoted", "promote publish"},
+		{"promoted", "registered", "promote publish"},
 		{"promoted", "deprecated", "deprecate promote publish"}, {"deprecated", "registered", "deprecate publish"},
-		{"registered", "retired", "publish retire"}, {"retired", "promoted", "promote publish retire"}, {"registered", "none", "publish retire"},
+		{"registered", "retired", "publish retire"}, {"retired", "promoted", "promote publish retire"},
+		{"registered", "none", "publish retire"},
 	} {
 		c := change(pathOf(t, artifact), blob(tc.was != "none", old), blob(tc.is != "none", now))
 		require.Equal(t, tc.want, permissions(authority.Needs(artifacts(tc.was), artifacts(tc.is), artifact, c)), "%s → %s", tc.was, tc.is)
@@ -442,7 +472,8 @@ func TestChangesThatDeleteNeedDelete(t *testing.T) {
 	}{
 		"protected":   {is: schema.InstanceSpec{DeletionProtection: true}, want: []string{"update"}},
 		"unprotected": {was: schema.InstanceSpec{DeletionProtection: true}, want: []string{"update", "delete"}},
-		"another app": {was: schema.InstanceSpec{App: "models"}, is: schema.InstanceSpec{App: "notebooks"}, want: []string{"create", "update", "delete"}},
+		"another app": {was: schema.InstanceSpec{App: "models"}, is: schema.InstanceSpec{App: "notebooks"},
+			want: []string{"create", "update", "delete"}},
 		"another uid": {uid: "b", want: []string{"create", "update", "delete"}},
 		"suspended":   {suspend: true, want: []string{"update"}},
 		"stopped":     {is: schema.InstanceSpec{DesiredState: schema.DesiredStopped}, want: []string{"update"}},
@@ -463,8 +494,10 @@ func TestChangesThatDeleteNeedDelete(t *testing.T) {
 			wantInstance = append(wantInstance, "apps.instance."+w+"@physics.lattice")
 			wantRuntime = append(wantRuntime, "shared_runtimes."+w+"@physics")
 		}
-		require.ElementsMatch(t, wantInstance, short(authority.Needs(base.Desired, next.Desired, instance, change(pathOf(t, instance), old, now))), what)
-		require.ElementsMatch(t, wantRuntime, short(authority.Needs(base.Desired, next.Desired, runtime, change(pathOf(t, runtime), old, now))), what)
+		require.ElementsMatch(t, wantInstance,
+			short(authority.Needs(base.Desired, next.Desired, instance, change(pathOf(t, instance), old, now))), what)
+		require.ElementsMatch(t, wantRuntime,
+			short(authority.Needs(base.Desired, next.Desired, runtime, change(pathOf(t, runtime), old, now))), what)
 	}
 }
 
@@ -482,7 +515,8 @@ func TestProjectDescriptionIsTheProjects(t *testing.T) {
 	} {
 		next := campus()
 		tc.edit(next.Tenants["physics"].Projects["lattice"].Project)
-		require.Equal(t, []string{tc.want}, short(authority.Needs(campus().Desired, next.Desired, key, change(pathOf(t, key), old, now))), what)
+		require.Equal(t, []string{tc.want}, short(authority.Needs(campus().Desired, next.Desired, key, change(pathOf(t, key), old, now))),
+			what)
 	}
 }
 
@@ -493,7 +527,8 @@ func TestAttachmentsNeedTheRuntimesOwner(t *testing.T) {
 	with := func(project string, list ...string) *schema.Desired {
 		w := campus()
 		s := w.Tenants["physics"].SharedRuntimes["cluster"]
-		s.Runtime = &schema.SharedRuntime{Header: head(schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "cluster"}), Spec: schema.SharedRuntimeSpec{AttachedProjectIDs: list}}
+		s.Runtime = &schema.SharedRuntime{Header: head(schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "cluster"}),
+			Spec: schema.SharedRuntimeSpec{AttachedProjectIDs: list}}
 		if project != "" {
 			s.Attachments["a"] = &schema.Attachment{Header: head(key), Spec: schema.AttachmentSpec{ProjectID: project}}
 		}
@@ -502,9 +537,12 @@ func TestAttachmentsNeedTheRuntimesOwner(t *testing.T) {
 	attachment := func(base, next *schema.Desired, from, to string) []string {
 		return short(authority.Needs(base, next, key, change(pathOf(t, key), from, to)))
 	}
-	require.Equal(t, []string{"shared_runtimes.attach@physics"}, attachment(with("physics.lattice"), with("physics.lattice"), old, now), "the terms")
-	require.Equal(t, []string{"shared_runtimes.attach@physics", "shared_runtimes.detach@physics"}, attachment(with("physics.lattice"), with("physics.qcd"), old, now))
-	require.Equal(t, []string{"shared_runtimes.attach@physics", "shared_runtimes.attach@biology"}, attachment(with(""), with("biology.genomes"), none, now))
+	require.Equal(t, []string{"shared_runtimes.attach@physics"}, attachment(with("physics.lattice"), with("physics.lattice"), old, now),
+		"the terms")
+	require.Equal(t, []string{"shared_runtimes.attach@physics", "shared_runtimes.detach@physics"},
+		attachment(with("physics.lattice"), with("physics.qcd"), old, now))
+	require.Equal(t, []string{"shared_runtimes.attach@physics", "shared_runtimes.attach@biology"},
+		attachment(with(""), with("biology.genomes"), none, now))
 	require.Equal(t, []string{"shared_runtimes.detach@physics"}, attachment(with("biology.genomes"), with(""), old, none))
 
 	runtime := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "cluster"}
@@ -518,14 +556,17 @@ func TestAttachmentsNeedTheRuntimesOwner(t *testing.T) {
 	// The platform's shared runtimes serve all tenants.
 	common := schema.Key{Kind: schema.KindAttachment, Parent: "common", Name: "a"}
 	w := campus()
-	w.Platform.SharedRuntimes["common"].Attachments["a"] = &schema.Attachment{Header: head(common), Spec: schema.AttachmentSpec{ProjectID: "biology.genomes"}}
-	require.Equal(t, []string{"shared_runtimes.attach@the platform"}, short(authority.Needs(campus().Desired, w.Desired, common, change(pathOf(t, common), none, now))))
+	w.Platform.SharedRuntimes["common"].Attachments["a"] = &schema.Attachment{Header: head(common),
+		Spec: schema.AttachmentSpec{ProjectID: "biology.genomes"}}
+	require.Equal(t, []string{"shared_runtimes.attach@the platform"},
+		short(authority.Needs(campus().Desired, w.Desired, common, change(pathOf(t, common), none, now))))
 }
 
 // A move is a deletion and a creation, and needs permission at both ends: kinds ×
 // users with permission at each end (threat 2).
 func TestMovesNeedPermissionAtBothEnds(t *testing.T) {
-	kinds := []schema.Kind{schema.KindInstance, schema.KindEntitlement, schema.KindServiceAccount, schema.KindArtifact, schema.KindContribution}
+	kinds := []schema.Kind{schema.KindInstance, schema.KindEntitlement, schema.KindServiceAccount, schema.KindArtifact,
+		schema.KindContribution}
 	for _, kind := range kinds {
 		for to, pairs := range map[string]map[string][2]string{
 			"physics.qcd": {
@@ -552,7 +593,8 @@ func TestMovesNeedPermissionAtBothEnds(t *testing.T) {
 				needs := append(authority.Needs(base.Desired, next.Desired, here, change(pathOf(t, here), old, none)),
 					authority.Needs(base.Desired, next.Desired, there, change(pathOf(t, there), none, old))...)
 				allowed := true
-				for _, d := range authority.Decide(authority.Rules{Base: base.Desired}, authority.Actor{Login: "anna", Proof: authority.ProofPullRequest}, needs) {
+				for _, d := range authority.Decide(authority.Rules{Base: base.Desired},
+					authority.Actor{Login: "anna", Proof: authority.ProofPullRequest}, needs) {
 					allowed = allowed && d.Allowed
 				}
 				require.Equal(t, pair == "both", allowed, "%s to %s: %s", kind, to, pair)
@@ -571,7 +613,8 @@ func TestBaseDecides(t *testing.T) {
 	r := authority.Rules{Base: base.Desired}
 	mallory := authority.Actor{Login: "mallory", Proof: authority.ProofPullRequest}
 	for key, from := range map[schema.Key]string{instance: none, bindingKey("physics.lattice"): old} {
-		for _, d := range authority.Decide(r, mallory, authority.Needs(base.Desired, next.Desired, key, change(pathOf(t, key), from, now))) {
+		for _, d := range authority.Decide(r, mallory,
+			authority.Needs(base.Desired, next.Desired, key, change(pathOf(t, key), from, now))) {
 			require.False(t, d.Allowed)
 			require.Contains(t, d.Next, "anna")
 		}

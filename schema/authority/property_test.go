@@ -73,9 +73,10 @@ func permission(t *rapid.T) authority.Permission {
 
 func actor(t *rapid.T, account schema.Key) authority.Actor {
 	a := authority.Actor{
-		Login:      rapid.SampledFrom(logins).Draw(t, "author"),
-		Approvers:  rapid.SliceOfN(rapid.SampledFrom(logins), 0, 2).Draw(t, "approvers"),
-		Proof:      rapid.SampledFrom([]authority.Proof{authority.ProofNone, authority.ProofPullRequest, authority.ProofSignature, authority.ProofToken}).Draw(t, "proof"),
+		Login:     rapid.SampledFrom(logins).Draw(t, "author"),
+		Approvers: rapid.SliceOfN(rapid.SampledFrom(logins), 0, 2).Draw(t, "approvers"),
+		Proof: rapid.SampledFrom([]authority.Proof{authority.ProofNone, authority.ProofPullRequest, authority.ProofSignature,
+			authority.ProofToken}).Draw(t, "proof"),
 		SigningKey: rapid.SampledFrom(keys).Draw(t, "signed by"),
 		Endpoint:   rapid.SampledFrom([]string{"", endpoint, "GET /other"}).Draw(t, "endpoint"),
 		BreakGlass: rapid.SampledFrom([]string{"", "hurry"}).Draw(t, "glass"),
@@ -89,8 +90,10 @@ func actor(t *rapid.T, account schema.Key) authority.Actor {
 // anyKey draws a document of any kind at any place.
 func anyKey(t *rapid.T) schema.Key {
 	k := bindingKey(rapid.SampledFrom(places).Draw(t, "place"))
-	k.Kind = rapid.SampledFrom([]schema.Kind{schema.KindTenant, schema.KindProject, schema.KindApp, schema.KindAppVersion, schema.KindNode, schema.KindPolicy,
-		schema.KindEntitlement, schema.KindRoleBinding, schema.KindInstance, schema.KindSite, schema.KindArtifactSource, schema.KindArtifact,
+	k.Kind = rapid.SampledFrom([]schema.Kind{schema.KindTenant, schema.KindProject, schema.KindApp, schema.KindAppVersion, schema.KindNode,
+		schema.KindPolicy,
+		schema.KindEntitlement, schema.KindRoleBinding, schema.KindInstance, schema.KindSite, schema.KindArtifactSource,
+		schema.KindArtifact,
 		schema.KindServiceAccount, schema.KindSharedRuntime, schema.KindAttachment, schema.KindContribution, schema.KindMemberOperation,
 		schema.KindQueueMap, schema.KindHookRule, schema.KindPause, "Unheard"}).Draw(t, "kind")
 	k.Name = rapid.SampledFrom([]string{"x", "cluster", "common", "physics", "biology", "lattice", "operators", "roles"}).Draw(t, "name")
@@ -103,11 +106,13 @@ func anyPath(t *rapid.T, k schema.Key) string {
 	path, _ := k.Path()
 	switch rapid.IntRange(0, 3).Draw(t, "path") {
 	case 0:
-		return rapid.SampledFrom([]string{"platform/", "tenants/", "tenants/physics/", "tenants/biology/", "tenants/biology/projects/genomes/", "Tenants/", ""}).Draw(t, "dir") +
+		return rapid.SampledFrom([]string{"platform/", "tenants/", "tenants/physics/", "tenants/biology/",
+			"tenants/biology/projects/genomes/", "Tenants/", ""}).Draw(t, "dir") +
 			rapid.StringN(0, 12, 40).Draw(t, "rest")
 	case 1:
 		at := rapid.IntRange(0, len(path)).Draw(t, "twisted at")
-		return path[:at] + rapid.SampledFrom([]string{"A", "/", ".", "\\", "ſ", "-", "/../", "\n"}).Draw(t, "twist") + path[min(at+1, len(path)):]
+		return path[:at] + rapid.SampledFrom([]string{"A", "/", ".", "\\", "ſ", "-", "/../", "\n"}).Draw(t,
+			"twist") + path[min(at+1, len(path)):]
 	}
 	return path
 }
@@ -121,7 +126,8 @@ func declareAny(w world, k schema.Key) {
 	case k.Kind == schema.KindAttachment && needs == nil, k.Kind == schema.KindMemberOperation && needs == nil && k.Project == "",
 		k.Kind == schema.KindSharedRuntime && w.SharedRuntime(k.Tenant, k.Name) == nil,
 		k.Kind == schema.KindAppVersion && w.Platform.Versions[k.Parent] == nil,
-		slices.Contains([]schema.Kind{schema.KindEntitlement, schema.KindInstance, schema.KindArtifact, schema.KindContribution}, k.Kind) && k.Project == "",
+		slices.Contains([]schema.Kind{schema.KindEntitlement, schema.KindInstance, schema.KindArtifact, schema.KindContribution}, k.Kind) &&
+			k.Project == "",
 		slices.Contains([]schema.Kind{schema.KindProject, schema.KindServiceAccount}, k.Kind) && k.Tenant == "",
 		k.Kind == schema.KindRoleBinding: // already declared
 		return
@@ -155,7 +161,8 @@ func isolation(t *rapid.T) {
 		}
 		blob := rapid.SampledFrom([]string{none, old, now})
 		needs := authority.Needs(base.Desired, next.Desired, k, change(path, blob.Draw(t, "from"), blob.Draw(t, "to")))
-		abroad := strings.HasPrefix(path, "platform/") || strings.HasPrefix(path, "tenants/") && !strings.HasPrefix(path, "tenants/physics/")
+		abroad := strings.HasPrefix(path, "platform/") || strings.HasPrefix(path, "tenants/") &&
+			!strings.HasPrefix(path, "tenants/physics/")
 		require.False(t, len(needs) == 0 && (abroad || strings.HasPrefix(path, "tenants/")), "%q needs nothing", path)
 		all := true
 		for _, d := range authority.Decide(r, actor(t, account), needs) {
@@ -166,7 +173,8 @@ func isolation(t *rapid.T) {
 			require.NotContains(t, d.Reason+d.Why, "\n")
 		}
 		require.False(t, abroad && all, "%q is allowed by %d needs", path, len(needs))
-		s := authority.Scope{Tenant: rapid.SampledFrom([]string{"", "biology"}).Draw(t, "tenant"), Project: rapid.SampledFrom([]string{"", "lattice", "genomes"}).Draw(t, "project")}
+		s := authority.Scope{Tenant: rapid.SampledFrom([]string{"", "biology"}).Draw(t, "tenant"),
+			Project: rapid.SampledFrom([]string{"", "lattice", "genomes"}).Draw(t, "project")}
 		require.False(t, authority.May(r, actor(t, account), permission(t), s).Allowed)
 	}
 }
@@ -178,7 +186,8 @@ func monotone(t *rapid.T) {
 	var questions []func() bool
 	for range 20 {
 		a := actor(t, less.account(rapid.SampledFrom(places[1:]).Draw(t, "account of"), scopes(t)...))
-		need := authority.Need{Permission: permission(t), AtLeast: rapid.SampledFrom(append(authority.Roles(), "", "", "")).Draw(t, "at least")}
+		need := authority.Need{Permission: permission(t),
+			AtLeast: rapid.SampledFrom(append(authority.Roles(), "", "", "")).Draw(t, "at least")}
 		need.Scope.Tenant, need.Scope.Project, _ = strings.Cut(rapid.SampledFrom(places).Draw(t, "scope"), ".")
 		questions = append(questions, func() bool { return one(more, a, need).Allowed })
 	}

@@ -31,7 +31,8 @@ func TestSharedRuntimeAuthorisationIsSplit(t *testing.T) {
 		otherProject  = who{"quentin", "physics.qcd", "project_owner"}
 		tenantAccount = who{"ci", "physics", "service_account"}
 		account       = who{"ci", "physics.lattice", "service_account"}
-		all           = []who{platformOps, tenantOwner, tenantAdmin, otherOwner, projectOwner, projectAdmin, member, otherProject, tenantAccount, account}
+		all           = []who{platformOps, tenantOwner, tenantAdmin, otherOwner, projectOwner, projectAdmin, member, otherProject,
+			tenantAccount, account}
 	)
 	build := func(w who) (world, authority.Actor) {
 		base := campus()
@@ -111,7 +112,8 @@ func TestSharedRuntimeAuthorisationIsSplit(t *testing.T) {
 // owner's actions to no account, and a project's account never operates a shared runtime,
 // whatever the App requires and whatever name the account has (requirements B5, D3).
 func TestAppsBoundTheOperatorOfASharedRuntime(t *testing.T) {
-	owner := []string{"shared_runtimes.create", "shared_runtimes.update", "shared_runtimes.delete", "shared_runtimes.attach", "shared_runtimes.detach"}
+	owner := []string{"shared_runtimes.create", "shared_runtimes.update", "shared_runtimes.delete", "shared_runtimes.attach",
+		"shared_runtimes.detach"}
 	operator := []string{"shared_runtimes.read", "shared_runtimes.member.operate"}
 	all := append(append([]string{"contributions.write"}, owner...), operator...)
 	tenant := authority.Scope{Tenant: "physics"}
@@ -128,7 +130,8 @@ func TestAppsBoundTheOperatorOfASharedRuntime(t *testing.T) {
 	}
 	require.Equal(t, operator, has(schema.AppRequires{}, "physics"))
 	require.Equal(t, operator, has(schema.AppRequires{Permissions: all}, "physics"))
-	require.Equal(t, operator[:1], has(schema.AppRequires{Permissions: []string{"shared_runtimes.read", "shared_runtimes.delete"}}, "physics"))
+	require.Equal(t, operator[:1],
+		has(schema.AppRequires{Permissions: []string{"shared_runtimes.read", "shared_runtimes.delete"}}, "physics"))
 	require.Empty(t, has(schema.AppRequires{Permissions: []string{}}, "physics"))
 	for _, requires := range []schema.AppRequires{{}, {Permissions: all}} {
 		require.Empty(t, has(requires, "physics.lattice"))

@@ -174,7 +174,8 @@ func TestTableMatchesDocuments(t *testing.T) {
 		// A user with permission to give an account its role or key has the account's permissions.
 		if authority.RoleHas("service_account", row.Permission) {
 			require.True(t, authority.RoleHas("tenant_admin", row.Permission))
-			require.True(t, authority.RoleHas("project_admin", row.Permission) || strings.HasPrefix(string(row.Permission), "shared_runtimes."))
+			require.True(t, authority.RoleHas("project_admin", row.Permission) ||
+				strings.HasPrefix(string(row.Permission), "shared_runtimes."))
 		}
 	}
 	require.False(t, authority.RoleHas("project_owner", "no.such.key"))
@@ -197,13 +198,15 @@ func TestDecisionMatrix(t *testing.T) {
 		"glass":           {Login: "anna", Proof: authority.ProofPullRequest, BreakGlass: "node on fire"},
 		"glass, approver": {Login: "mallory", Approvers: []string{"anna"}, Proof: authority.ProofPullRequest, BreakGlass: "node on fire"},
 
-		"nobody":              {},
-		"unproved":            {Login: "anna", Approvers: []string{"anna"}},
-		"somebody else":       {Login: "mallory", Proof: authority.ProofPullRequest, BreakGlass: "x"},
-		"other key":           {Login: "anna", Proof: authority.ProofSignature, SigningKey: "ssh-ed25519 AAAAmallory", BreakGlass: "x"},
-		"no key":              {Login: "anna", Proof: authority.ProofSignature, BreakGlass: "x"},
-		"approver, unforged":  {Login: "mallory", Approvers: []string{"anna"}, Proof: authority.ProofSignature, SigningKey: key, BreakGlass: "x"},
-		"account of no place": {ServiceAccount: schema.Key{Kind: schema.KindServiceAccount, Tenant: "physics", Project: "lattice", Name: "anna"}, Proof: authority.ProofToken},
+		"nobody":        {},
+		"unproved":      {Login: "anna", Approvers: []string{"anna"}},
+		"somebody else": {Login: "mallory", Proof: authority.ProofPullRequest, BreakGlass: "x"},
+		"other key":     {Login: "anna", Proof: authority.ProofSignature, SigningKey: "ssh-ed25519 AAAAmallory", BreakGlass: "x"},
+		"no key":        {Login: "anna", Proof: authority.ProofSignature, BreakGlass: "x"},
+		"approver, unforged": {Login: "mallory", Approvers: []string{"anna"}, Proof: authority.ProofSignature, SigningKey: key,
+			BreakGlass: "x"},
+		"account of no place": {ServiceAccount: schema.Key{Kind: schema.KindServiceAccount, Tenant: "physics", Project: "lattice",
+			Name: "anna"}, Proof: authority.ProofToken},
 	}
 	never := []string{"nobody", "unproved", "somebody else", "other key", "no key", "approver, unforged", "account of no place"}
 	checked := 0
@@ -218,7 +221,8 @@ func TestDecisionMatrix(t *testing.T) {
 					reaches := platform && place == "" ||
 						strings.HasPrefix(role, "tenant_") && place == "physics" && scope.Tenant == "physics" ||
 						strings.HasPrefix(role, "project_") && place == "physics" && scope.Tenant == "physics" && scope.Project != "" ||
-						strings.HasPrefix(role, "project_") && place == "physics.lattice" && scope == authority.Scope{Tenant: "physics", Project: "lattice"}
+						strings.HasPrefix(role, "project_") && place == "physics.lattice" &&
+							scope == authority.Scope{Tenant: "physics", Project: "lattice"}
 					for kind, actor := range kinds {
 						glass := platform && scope != authority.Scope{}
 						want := reaches && slices.Contains(o.roles, role) && !slices.Contains(never, kind) &&
@@ -226,7 +230,8 @@ func TestDecisionMatrix(t *testing.T) {
 						d := authority.May(authority.Rules{Base: w.Desired}, actor, permission, scope)
 						// With a hundred thousand cases, a message is built only on failure.
 						if d.Allowed != want || d.BreakGlass != (want && glass) || d.Reason == "" ||
-							want && (d.Role != role || !strings.EqualFold("anna", d.By) || d.Source != w.binding(place).At("spec.members[0]")) {
+							want && (d.Role != role || !strings.EqualFold("anna", d.By) ||
+								d.Source != w.binding(place).At("spec.members[0]")) {
 							t.Fatalf("%s by %s as %s of %q in %s: want %t, is %+v", permission, kind, role, place, scope, want, d)
 						}
 						checked++
@@ -240,12 +245,16 @@ func TestDecisionMatrix(t *testing.T) {
 			for _, scope := range scopes {
 				own := scope.String() == place
 				if place == "physics" { // shared runtimes only
-					own = own && (strings.HasPrefix(string(permission), "shared_runtimes.") || strings.HasPrefix(string(permission), "scheduler."))
+					own = own && (strings.HasPrefix(string(permission), "shared_runtimes.") ||
+						strings.HasPrefix(string(permission), "scheduler."))
 				}
 				for call, listed := range map[string]bool{"": false, endpoint: true, "GET /api/v1/other": false} {
 					want := own && (o.account == "own" && (call == "" || listed) || o.account == "listed" && listed)
-					d := authority.May(authority.Rules{Base: w.Desired}, authority.Actor{ServiceAccount: account, Login: "anna", Proof: authority.ProofToken, Endpoint: call}, permission, scope)
-					require.Equal(t, want, d.Allowed, "%s by the account of %s in %s calling %q: %s", permission, place, scope, call, d.Reason)
+					d := authority.May(authority.Rules{Base: w.Desired},
+						authority.Actor{ServiceAccount: account, Login: "anna", Proof: authority.ProofToken, Endpoint: call}, permission,
+						scope)
+					require.Equal(t, want, d.Allowed, "%s by the account of %s in %s calling %q: %s", permission, place, scope, call,
+						d.Reason)
 					require.NotEmpty(t, d.Reason)
 					checked++
 				}

@@ -28,7 +28,8 @@ func (c *check) endpoints(doc *load.Document, path string, list []string, listed
 	})
 	for i, call := range list {
 		if p := takes[call]; p != "" && permissions != nil && !slices.Contains(permissions, p) {
-			c.warn(doc, load.Item(path, i), CodeNoEffect, fmt.Sprintf("%s grants nothing: it takes %s, which %s lacks; add it there, or take the endpoint away", call, p, listed))
+			c.warn(doc, load.Item(path, i), CodeNoEffect,
+				fmt.Sprintf("%s grants nothing: it takes %s, which %s lacks; add it there, or take the endpoint away", call, p, listed))
 		}
 	}
 }
@@ -107,8 +108,10 @@ func (c *tenantCheck) beyondApps(doc *load.Document, d *schema.ServiceAccount) {
 					continue
 				}
 				warned[path] = true
-				c.warn(doc, path, CodeNoEffect, fmt.Sprintf("%s grants nothing: the account operates %s, and the app %s does not require it (%s:%d); take it away, or operate the unit with another account",
-					item, unit.key, unit.app, at.File, at.Line))
+				c.warn(doc, path, CodeNoEffect,
+					fmt.Sprintf("%s grants nothing: the account operates %s, and the app %s does not require it (%s:%d); take it away, "+
+						"or operate the unit with another account",
+						item, unit.key, unit.app, at.File, at.Line))
 			}
 		}
 	}

@@ -41,9 +41,13 @@ func TestConflictIsReportedAtNewClaim(t *testing.T) {
 		f := inForce(t, l, now, was)
 		for _, ds := range [][]schema.Diagnostic{r.Diagnostics, f.Main.Diagnostics} {
 			require.Len(t, ds, 1)
-			require.Equal(t, "tenants/"+new+"/roles.yaml:7:14: error: spec.members[0].login: the Unix user shared is taken by a user of another tenant: one Unix user is one login everywhere [conflict.unix-user]", ds[0].String())
-			require.Equal(t, schema.Place{Position: schema.Position{File: "tenants/mmm/roles.yaml", Line: 7, Column: 14}, Path: "spec.members[0].login"}, ds[0].Other)
-			require.Equal(t, "tenants/mmm/roles.yaml:7:14: error: spec.members[0].login: the Unix user shared is taken by a user of another tenant: one Unix user is one login everywhere [conflict.unix-user]", ds[0].Swapped().String())
+			require.Equal(t, "tenants/"+new+
+				"/roles.yaml:7:14: error: spec.members[0].login: the Unix user shared is taken by a user of another tenant: one Unix "+
+				"user is one login everywhere [conflict.unix-user]", ds[0].String())
+			require.Equal(t, schema.Place{Position: schema.Position{File: "tenants/mmm/roles.yaml", Line: 7, Column: 14},
+				Path: "spec.members[0].login"}, ds[0].Other)
+			require.Equal(t, "tenants/mmm/roles.yaml:7:14: error: spec.members[0].login: the Unix user shared is taken by a user of "+
+				"another tenant: one Unix user is one login everywhere [conflict.unix-user]", ds[0].Swapped().String())
 			require.Equal(t, ds[0], ds[0].Swapped().Swapped())
 		}
 	}

@@ -44,7 +44,8 @@ func (c crowd) Files(ctx context.Context, p schema.Part) ([]schema.File, error) 
 	}
 	files = slices.Clone(files)
 	for i := range c.count {
-		files = append(files, schema.File{Path: fmt.Sprintf("%s/projects/lattice/artifacts/a%05d.yaml", c.part, i), Mode: schema.ModePlain, Blob: fmt.Sprintf("%040x", i+1)})
+		files = append(files, schema.File{Path: fmt.Sprintf("%s/projects/lattice/artifacts/a%05d.yaml", c.part, i), Mode: schema.ModePlain,
+			Blob: fmt.Sprintf("%040x", i+1)})
 	}
 	slices.SortFunc(files, func(a, b schema.File) int { return strings.Compare(a.Path, b.Path) })
 	return files, nil
@@ -64,7 +65,8 @@ func (c crowd) Read(ctx context.Context, f schema.File, most int) (data []byte, 
 // artifact returns a valid document of about size bytes.
 func artifact(i, size int) string {
 	name := fmt.Sprintf("a%05d", i)
-	text := "apiVersion: berth/v1\nkind: Artifact\nmetadata: {name: " + name + "}\nspec: {app: slurm, source: hub, reference: a/" + name + ", media_type: a/b}\n"
+	text := "apiVersion: berth/v1\nkind: Artifact\nmetadata: {name: " + name + "}\nspec: {app: slurm, source: hub, reference: a/" + name +
+		", media_type: a/b}\n"
 	return text + strings.Repeat("#", max(0, size-len(text)))
 }
 
@@ -107,7 +109,8 @@ func TestTooLargeTenantAffectsNoOther(t *testing.T) {
 	require.Less(t, heap()-before, 32<<20)
 	require.Equal(t, []string{"tenants/physics"}, got.Unreadable)
 	files := 10_000 + strings.Count(strings.Join(sorted(lab(t)), "\n"), "tenants/physics/")
-	require.Equal(t, fmt.Sprintf("tenants/physics:1:1: error: holds %d files of more than 8 MiB together, which is what may stand here: nothing of it is read, and what was in force stays; remove what is not needed [part.too-large]\n", files), render(got))
+	require.Equal(t, fmt.Sprintf("tenants/physics:1:1: error: holds %d files of more than 8 MiB together, which is what may stand here: "+
+		"nothing of it is read, and what was in force stays; remove what is not needed [part.too-large]\n", files), render(got))
 	require.True(t, without(t, want, "physics") == without(t, got, "physics"))
 
 	read := main.reads.Load()
@@ -140,7 +143,8 @@ func TestHeldFilesCountTowardsBound(t *testing.T) {
 		files := lab(t)
 		for i := range 80 {
 			name := fmt.Sprintf("%s%02d", prefix, i)
-			files["tenants/physics/projects/lattice/instances/"+name+".yaml"] = strings.NewReplacer("name: train", "name: "+name, "-train", "-"+name).Replace(files[trainFile]) + strings.Repeat("#", 60<<10)
+			files["tenants/physics/projects/lattice/instances/"+name+".yaml"] = strings.NewReplacer("name: train", "name: "+name, "-train",
+				"-"+name).Replace(files[trainFile]) + strings.Repeat("#", 60<<10)
 		}
 		files[of] = strings.Replace(files[of], "display_name: ", "display_name: "+label+" ", 1)
 		return files

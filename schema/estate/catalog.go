@@ -162,7 +162,8 @@ func (c *catalog) seal(docs []*load.Document) {
 			switch doc.Key.Kind {
 			case schema.KindAppAdmission:
 				to = builder(own, doc.Key.Parent)
-			case schema.KindApp, schema.KindAppVersion, schema.KindArtifactSource, schema.KindSharedRuntime, schema.KindAttachment, schema.KindNode, schema.KindRateCard:
+			case schema.KindApp, schema.KindAppVersion, schema.KindArtifactSource, schema.KindSharedRuntime, schema.KindAttachment,
+				schema.KindNode, schema.KindRateCard:
 			default:
 				continue
 			}

@@ -103,7 +103,8 @@ func (c *check) eachDraft(check func(draft *load.Document) (*verdict, error)) er
 		}
 		for _, f := range v.findings {
 			there := doc.Draft.Has(f.Path)
-			if f.Severity == schema.SeverityError && there && !slices.ContainsFunc(doc.Findings, func(own schema.Diagnostic) bool { return load.Within(f.Path, own.Path) }) {
+			if f.Severity == schema.SeverityError && there &&
+				!slices.ContainsFunc(doc.Findings, func(own schema.Diagnostic) bool { return load.Within(f.Path, own.Path) }) {
 				c.findings = append(c.findings, f)
 			}
 		}

@@ -34,7 +34,9 @@ func (l *Loader) Compare(ctx context.Context, from, to schema.Snapshot) ([]schem
 
 // compare visits the files that differ; a missing one is nil. It skips an unreadable
 // part of to if unread reports true.
-func (l *Loader) compare(ctx context.Context, from, to schema.Snapshot, unread func(schema.Part, error) error, visit func(was, is *schema.File)) error {
+func (l *Loader) compare(
+	ctx context.Context, from, to schema.Snapshot, unread func(schema.Part, error) error, visit func(was, is *schema.File),
+) error {
 	was, err := from.Parts(ctx)
 	if err != nil {
 		return fmt.Errorf("list the estate: %w", err)

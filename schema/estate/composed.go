@@ -16,7 +16,9 @@ import (
 // tenant.yaml is read. From the other directory everything else is read, except hidden
 // files and files such as LICENSE. All directories are read at once. shadowed are the
 // unread files of base, sorted.
-func WithTenants(ctx context.Context, base schema.Snapshot, tenants map[string]string) (composed schema.Snapshot, shadowed []string, err error) {
+func WithTenants(
+	ctx context.Context, base schema.Snapshot, tenants map[string]string,
+) (composed schema.Snapshot, shadowed []string, err error) {
 	if len(tenants) == 0 {
 		return base, nil, nil
 	}
@@ -120,14 +122,17 @@ const (
 // Repositories warns where documents of a tenant come from an unexpected repository.
 // platform is the platform's repository; desired was read from it with own, by tenant,
 // in the place of tenants' directories.
-func Repositories(ctx context.Context, platform schema.Snapshot, own map[string]string, desired *schema.Desired) ([]schema.Diagnostic, error) {
+func Repositories(
+	ctx context.Context, platform schema.Snapshot, own map[string]string, desired *schema.Desired,
+) ([]schema.Diagnostic, error) {
 	parts, err := platform.Parts(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []schema.Diagnostic
 	warn := func(at schema.Position, path, code, format string, args ...any) {
-		out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: code, File: at.File, Line: at.Line, Column: at.Column, Path: path, Message: fmt.Sprintf(format, args...)})
+		out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: code, File: at.File, Line: at.Line, Column: at.Column,
+			Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 	named := map[string]*schema.Tenant{} // first tenant that names a repository, by URL
 	for _, name := range slices.Sorted(maps.Keys(desired.Tenants)) {
@@ -139,7 +144,8 @@ func Repositories(ctx context.Context, platform schema.Snapshot, own map[string]
 		r := t.Spec.Repository
 		if dir, given := own[name]; given && r == nil {
 			warn(schema.Position{File: t.File, Line: 1, Column: 1}, "", codeNoRepository,
-				"%s stands in the place of %s%s here, and would not for Berth, as the tenant names no repository: add %s, or leave out --tenant %s", dir, tenantsDir, name, field, name)
+				"%s stands in the place of %s%s here, and would not for Berth, as the tenant names no repository: add %s, or leave out "+
+					"--tenant %s", dir, tenantsDir, name, field, name)
 		}
 		if r == nil {
 			continue
@@ -147,7 +153,8 @@ func Repositories(ctx context.Context, platform schema.Snapshot, own map[string]
 		if other := named[schema.RepositoryPlace(r.URL)]; other != nil {
 			for _, x := range [][2]*schema.Tenant{{t, other}, {other, t}} {
 				warn(x[0].At(field+".url"), field+".url", codeRepository,
-					field+".url: tenant %s names the same repository (%s): who may push there acts in both; give each one of its own", x[1].Key.Name, x[1].File)
+					field+".url: tenant %s names the same repository (%s): who may push there acts in both; give each one of its own",
+					x[1].Key.Name, x[1].File)
 			}
 		} else {
 			named[schema.RepositoryPlace(r.URL)] = t
@@ -159,7 +166,8 @@ func Repositories(ctx context.Context, platform schema.Snapshot, own map[string]
 		at := t.At(field)
 		for _, file := range files {
 			warn(schema.Position{File: file, Line: 1, Column: 1}, "", CodeShadowed,
-				"Berth does not read it: the documents of %s come from its own repository (%s:%d); move it there, or delete it", name, at.File, at.Line)
+				"Berth does not read it: the documents of %s come from its own repository (%s:%d); move it there, or delete it", name,
+				at.File, at.Line)
 		}
 	}
 	schema.SortDiagnostics(out)

@@ -37,7 +37,8 @@ func (e *estate) owners() {
 				if told++; told < load.MaxFindings { // further findings are cut, and the search is expensive
 					like = e.ownerLike(owner)
 				}
-				e.refuse(s, load.Found(doc, at[i], schema.SeverityWarning, code, fmt.Sprintf("there is no %s (%s): %s%s", owner, path, effect, like)))
+				e.refuse(s, load.Found(doc, at[i], schema.SeverityWarning, code,
+					fmt.Sprintf("there is no %s (%s): %s%s", owner, path, effect, like)))
 				continue
 			}
 			runtime, ok := doc.Decl.(*schema.SharedRuntime)
@@ -45,7 +46,8 @@ func (e *estate) owners() {
 				continue
 			}
 			if path, missing := e.unentitled(owner, runtime.Spec.App); missing {
-				e.refuse(s, load.Found(doc, at[i], schema.SeverityWarning, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s): %s", runtime.Spec.App, path, effect)))
+				e.refuse(s, load.Found(doc, at[i], schema.SeverityWarning, "ref.missing-entitlement",
+					fmt.Sprintf("the project is not entitled to %s (no %s): %s", runtime.Spec.App, path, effect)))
 			}
 		}
 	}
@@ -110,7 +112,8 @@ func (e *estate) attached() {
 		}
 		id := d.Spec.ProjectID
 		if path, missing := e.missing(id); missing {
-			e.refuse(s, load.Found(doc, "spec.project_id", schema.SeverityError, "ref.missing-project", fmt.Sprintf("there is no project %s (%s)", id, path)), path)
+			e.refuse(s, load.Found(doc, "spec.project_id", schema.SeverityError, "ref.missing-project",
+				fmt.Sprintf("there is no project %s (%s)", id, path)), path)
 			continue
 		}
 		tenant, project, _ := strings.Cut(id, ".")
@@ -125,7 +128,8 @@ func (e *estate) attached() {
 		case t.out(t.at(path)):
 			s.without(doc.File.Path, path)
 		case to == nil:
-			e.refuse(s, load.Found(doc, "spec.project_id", schema.SeverityError, "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s)", app, entitlement)), entitlement)
+			e.refuse(s, load.Found(doc, "spec.project_id", schema.SeverityError, "ref.missing-entitlement",
+				fmt.Sprintf("the project is not entitled to %s (no %s)", app, entitlement)), entitlement)
 		case t.out(to):
 			s.without(doc.File.Path, entitlement)
 		}

@@ -140,8 +140,9 @@ func TestExportedPatternsWorkInECMAScript(t *testing.T) {
 		require.Empty(t, foreign(pattern), pattern)
 	}
 	for pattern, want := range map[string]string{
-		`(?s)^a`: "(?", `(?i:a)`: "(?", `(?P<n>a)`: "(?", `a\z`: `\z`, `\Aa`: `\A`, `[[:alpha:]]`: "[:", `a++`: "++", `a*+`: "*+", `a{2}+`: "}+",
-		`\pL`: `\p`, `\Qa`: `\Q`, `a\-b`: `\-`, `a{`: "{", `a}`: "}", `a]`: "]", `[]a]`: "[]", `\x{41}`: `\x`,
+		`(?s)^a`: "(?", `(?i:a)`: "(?", `(?P<n>a)`: "(?", `a\z`: `\z`, `\Aa`: `\A`, `[[:alpha:]]`: "[:", `a++`: "++", `a*+`: "*+",
+		`a{2}+`: "}+",
+		`\pL`:   `\p`, `\Qa`: `\Q`, `a\-b`: `\-`, `a{`: "{", `a}`: "}", `a]`: "]", `[]a]`: "[]", `\x{41}`: `\x`,
 		`^(?:a|[-^.$\]\-]{2,}?)\.\{\}$`: "",
 	} {
 		require.Equal(t, want, foreign(pattern), pattern)

@@ -2,8 +2,8 @@
 // references and values that must be unique, and decides which changes come into force.
 //
 // An estate is cut into trees: platform/, and one tenant tree for each tenant. An
-// error in a document holds it and the documents that need it; no tenant's document decides what is in force for another tenant. Load reads a
-// snapshot into schema.Desired and findings. InForce decides which changes of a
+// error in a document holds it and the documents that need it; no tenant's document decides what is in force for another tenant. Load reads
+// a snapshot into schema.Desired and findings. InForce decides which changes of a
 // snapshot come into force, and makes the tree in force.
 //
 // The package knows no Git, host or forge: it reads a schema.Snapshot.

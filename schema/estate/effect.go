@@ -36,7 +36,8 @@ func withoutEffect(d *load.Document) *schema.Diagnostic {
 	}
 	const code = "kind.no-effect"
 	if what := d.Key.Kind.Info().NoEffect; what != "" {
-		f := load.Found(d, "kind", schema.SeverityWarning, code, fmt.Sprintf("a document of kind %s is checked and has no effect in this version of Berth: so far %s", d.Key.Kind, what))
+		f := load.Found(d, "kind", schema.SeverityWarning, code,
+			fmt.Sprintf("a document of kind %s is checked and has no effect in this version of Berth: so far %s", d.Key.Kind, what))
 		return &f
 	}
 	return nil

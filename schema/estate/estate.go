@@ -53,7 +53,8 @@ func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err er
 	cat := newCatalog(nil, nil)
 	cat.seal(nil)
 	if s := e.tree("platform"); s != nil {
-		if s.verdict, err = s.judged(fingerprint{rest: restOf(refused[s.tree])}, func() (*verdict, error) { return checkPlatform(ctx, e.loader, s.tree, refused[s.tree]) }); err != nil {
+		if s.verdict, err = s.judged(fingerprint{rest: restOf(refused[s.tree])},
+			func() (*verdict, error) { return checkPlatform(ctx, e.loader, s.tree, refused[s.tree]) }); err != nil {
 			return err
 		}
 		cat = s.verdict.catalog

@@ -148,7 +148,8 @@ func invariants(t *testing.T, loader *estate.Loader, files map[string]string, r 
 	} {
 		touched := false
 		for _, d := range r.Diagnostics {
-			for _, near := range []string{"tenants/" + tenant + "/", "platform/catalog/slurm", "platform/shared-runtimes/", "platform/artifact-sources/"} {
+			for _, near := range []string{"tenants/" + tenant + "/", "platform/catalog/slurm", "platform/shared-runtimes/",
+				"platform/artifact-sources/"} {
 				touched = touched || d.Severity == schema.SeverityError && strings.HasPrefix(d.File, near)
 			}
 			touched = touched || strings.Contains(files[d.File], "reserved_for: "+tenant)

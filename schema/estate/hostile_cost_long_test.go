@@ -28,7 +28,8 @@ const asChild = "BERTH_TEST_LOAD_THE_CORPUS"
 // raced reports whether the race detector is built in.
 func raced() bool {
 	info, _ := debug.ReadBuildInfo()
-	return info != nil && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
+	return info != nil && slices.ContainsFunc(info.Settings,
+		func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
 }
 
 func loadCorpus(t *testing.T) {

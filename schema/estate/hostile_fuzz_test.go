@@ -68,7 +68,8 @@ func inside(t *testing.T, text []byte, findings []schema.Diagnostic) {
 		require.True(t, 1 <= d.Line && d.Line <= len(lines), "%v", d)
 		require.True(t, 1 <= d.Column && d.Column <= utf8.RuneCountInString(lines[d.Line-1])+1, "%v of %q", d, lines[d.Line-1])
 		require.True(t, utf8.ValidString(d.Message+d.Path), "%q", d.Message)
-		require.False(t, strings.ContainsFunc(d.Message+d.Path, func(c rune) bool { return unicode.In(c, unicode.Cc, unicode.Cf) }), "%q", d.Message)
+		require.False(t, strings.ContainsFunc(d.Message+d.Path, func(c rune) bool { return unicode.In(c, unicode.Cc, unicode.Cf) }), "%q",
+			d.Message)
 		require.Less(t, len(d.Message), 2048)
 	}
 }
@@ -176,7 +177,8 @@ func FuzzDocument(f *testing.F) {
 			}
 		}
 		inside(t, data, own)
-		require.Equal(t, schema.HasErrors(own) || len(r.Needs[trainFile]) > 0, r.Desired.Instance(schema.InstanceKey("physics", "lattice", "train")) == nil)
+		require.Equal(t, schema.HasErrors(own) || len(r.Needs[trainFile]) > 0,
+			r.Desired.Instance(schema.InstanceKey("physics", "lattice", "train")) == nil)
 		require.Equal(t, alone.Desired.Tenants["biology"], r.Desired.Tenants["biology"])
 	})
 }

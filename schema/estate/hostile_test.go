@@ -287,7 +287,8 @@ func TestHostileCorpus(t *testing.T) {
 					require.True(t, 1 <= d.Column && d.Column <= utf8.RuneCountInString(lines[d.Line-1])+1, d)
 				}
 				require.Less(t, len(d.Message), 2048)
-				require.False(t, strings.ContainsFunc(d.Message+d.Path, func(c rune) bool { return unicode.In(c, unicode.Cc, unicode.Cf) }), "%q", d.Message)
+				require.False(t, strings.ContainsFunc(d.Message+d.Path, func(c rune) bool { return unicode.In(c, unicode.Cc, unicode.Cf) }),
+					"%q", d.Message)
 			}
 		})
 	}
@@ -338,7 +339,8 @@ func TestHostileCorpusIsComplete(t *testing.T) {
 		}
 	}
 	t.Log(total, "refused cases:", refused, len(ids), "vulnerabilities")
-	require.Equal(t, []string{"bidi", "catalog", "cue", "names", "paths", "policy", "refs", "roles", "secrets", "sizes", "slurm", "trees", "yaml"}, sorted(refused))
+	require.Equal(t, []string{"bidi", "catalog", "cue", "names", "paths", "policy", "refs", "roles", "secrets", "sizes", "slurm", "trees",
+		"yaml"}, sorted(refused))
 	require.GreaterOrEqual(t, total, 300)
 	require.GreaterOrEqual(t, len(ids), 25)
 }

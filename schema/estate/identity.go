@@ -31,7 +31,8 @@ func (e *estate) identities() map[*tree][]refusal {
 				continue
 			}
 			s.owners[id] = doc.File.Path
-			if held := e.held.owner(s.name, id); slices.ContainsFunc(s.names.twins, func(d *load.Document) bool { return identityOf(d) == id && d.File.Path == held }) {
+			if held := e.held.owner(s.name, id); slices.ContainsFunc(s.names.twins,
+				func(d *load.Document) bool { return identityOf(d) == id && d.File.Path == held }) {
 				s.owners[id] = held
 			}
 		}
@@ -87,7 +88,8 @@ func (e *estate) oneVersionIn(s *standing, refused map[*tree][]refusal) {
 				const path = "spec.version"
 				refused[s.tree] = append(refused[s.tree], refusal{doc, clash(end{doc, path}, end{owner, path},
 					schema.SeverityError, "conflict.version", func(of end) string {
-						return fmt.Sprintf("%s is version %s of %s, too (%s): keep one of the two documents, or give this one the version it is", of.doc.Key.Name, v.version, v.app, of.place())
+						return fmt.Sprintf("%s is version %s of %s, too (%s): keep one of the two documents, or give this one the "+
+							"version it is", of.doc.Key.Name, v.version, v.app, of.place())
 					}), []string{owner.File.Path}})
 			}
 		}

@@ -85,7 +85,8 @@ func CacheDoesNotChangeResults(t *testing.T) {
 	l := labLoader(t)
 	campus := warned(t)
 	paths := sortedKeys(campus)
-	edits := []string{"display_name: ", "display_name: ", "uid: 2000", "login: ", "project_id: physics", "enabled: true", "metadata:\n", "reserved_for: ", "applies_to: [", "name: ", "sku: ", "region: "}
+	edits := []string{"display_name: ", "display_name: ", "uid: 2000", "login: ", "project_id: physics", "enabled: true", "metadata:\n",
+		"reserved_for: ", "applies_to: [", "name: ", "sku: ", "region: "}
 	rapid.Check(t, func(rt *rapid.T) {
 		files := maps.Clone(campus)
 		was := Files(files)

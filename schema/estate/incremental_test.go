@@ -47,7 +47,8 @@ func TestNamesInConfigsFollowTheNodes(t *testing.T) {
 	l, err := New(Options{Backends: map[string]string{"slurm": string(slurm)}, Checks: map[string]schema.ConfigCheck{
 		"slurm": func(_ *schema.AppVersion, config json.RawMessage) (facts schema.ConfigFacts) {
 			if strings.Contains(string(config), "late-1") {
-				facts.Names = append(facts.Names, schema.ConfigName{Path: "partitions[0].nodes.names[0]", Sort: schema.NodeName, Name: "late-1"})
+				facts.Names = append(facts.Names,
+					schema.ConfigName{Path: "partitions[0].nodes.names[0]", Sort: schema.NodeName, Name: "late-1"})
 			}
 			return facts
 		},

@@ -219,7 +219,8 @@ func (f *forcing) cut() {
 			continue
 		}
 		if t.count++; t.count == maxTurns {
-			f.backAll(part, fmt.Sprintf("%d times something of %s went back and more of it could not stand: all that changed there waits", maxTurns, part))
+			f.backAll(part, fmt.Sprintf("%d times something of %s went back and more of it could not stand: all that changed there waits",
+				maxTurns, part))
 		}
 		t.put = put[part]
 		f.turns[part] = t

@@ -47,7 +47,8 @@ const (
 )
 
 func robot(key string) string {
-	return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: robot}\nspec:\n  display_name: x\n  public_keys: [{id: a, key: " + key + "}]\n  scopes: []\n  allowed_endpoints: []\n"
+	return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: robot}\nspec:\n  display_name: x\n  public_keys: [{id: a, key: " +
+		key + "}]\n  scopes: []\n  allowed_endpoints: []\n"
 }
 
 // The names of the nodes are compared again when the nodes change, for every
@@ -70,9 +71,11 @@ func TestUnknownNodeNamesAreFindings(t *testing.T) {
 		}
 	}
 	const policy, tenants = "platform/policy/campus.yaml spec.allowed_skus[2]", "tenants/biology/policy.yaml spec.allowed_skus[0]"
-	files["tenants/biology/policy.yaml"] = strings.Replace(files["tenants/biology/policy.yaml"], "spec:", "spec:\n  allowed_skus: [gpu-a100-4]", 1)
+	files["tenants/biology/policy.yaml"] = strings.Replace(files["tenants/biology/policy.yaml"], "spec:",
+		"spec:\n  allowed_skus: [gpu-a100-4]", 1)
 	require.Equal(t, []string{policy, tenants}, find())
-	files["platform/nodes/gpu-1.yaml"] = strings.Replace(campus(t)["platform/nodes/gpu-1.yaml"], "  roles:", "  reserved_for: physics\n  roles:", 1)
+	files["platform/nodes/gpu-1.yaml"] = strings.Replace(campus(t)["platform/nodes/gpu-1.yaml"], "  roles:",
+		"  reserved_for: physics\n  roles:", 1)
 	require.Equal(t, []string{tenants}, find(), "the platform sees all nodes, a tenant its own and everybody's")
 	files["platform/nodes/gpu-1.yaml"] = campus(t)["platform/nodes/gpu-1.yaml"]
 	require.Empty(t, find())
@@ -92,9 +95,11 @@ func TestInForceOfReferences(t *testing.T) {
 		analysis   = collider + "instances/analysis.yaml"
 		offer      = collider + "contributions/gpu-3.yaml"
 		drain      = lattice + "operations/drain-worker.yaml"
-		second     = "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: aaa}\nspec: {app: slurm, version: 22-05, display_name: x, environment: production, operator_identity_ref: department}\n"
-		again      = "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: aaa}\nspec: {project_id: physics.collider, contribution_policy: {allow: true}}\n"
-		noNodes    = "allow: true => allow: false"
+		second     = "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: aaa}\nspec: {app: slurm, version: 22-05, display_name: " +
+			"x, environment: production, operator_identity_ref: department}\n"
+		again = "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: aaa}\nspec: {project_id: physics.collider, " +
+			"contribution_policy: {allow: true}}\n"
+		noNodes = "allow: true => allow: false"
 	)
 	for name, tc := range map[string]struct {
 		before, after []change // over the campus
@@ -112,8 +117,9 @@ func TestInForceOfReferences(t *testing.T) {
 			before: []change{{attachment, ""}, {department + "attachments/b.yaml", strings.ReplaceAll(again, "aaa", "b")}},
 			after:  []change{{attachment, ""}, {department + "attachments/aaa.yaml", again}}},
 		"a project is taken off the list although it has an instance": {
-			before: []change{{attachment, ""}, {offer, ""}, {department + "runtime.yaml", "[physics.lattice] => [physics.lattice, physics.collider]"}},
-			after:  []change{{attachment, ""}, {offer, ""}}},
+			before: []change{{attachment, ""}, {offer, ""},
+				{department + "runtime.yaml", "[physics.lattice] => [physics.lattice, physics.collider]"}},
+			after: []change{{attachment, ""}, {offer, ""}}},
 		"a shared runtime with attachments is not taken away": {
 			after: []change{{department + "runtime.yaml", ""}},
 			want:  "needs " + department + "runtime.yaml: as before\n"},
@@ -124,14 +130,20 @@ func TestInForceOfReferences(t *testing.T) {
 			after: []change{{department + "attachments/aaa.yaml", again}},
 			want:  "needs " + department + "attachments/aaa.yaml: not there\n"},
 		"nor does a new node push out the one whose address it takes": {
-			after: []change{{"platform/nodes/aaa.yaml", "apiVersion: berth/v1\nkind: Node\nmetadata: {name: aaa}\nspec: {address: 10.78.0.13, region: campus-south, sku: cpu-small, roles: [worker], capacity: {cpus: 1, memory_mib: 1000}}\n"}},
-			want:  "needs platform/nodes/aaa.yaml: not there\n"},
+			after: []change{{"platform/nodes/aaa.yaml",
+				"apiVersion: berth/v1\nkind: Node\nmetadata: {name: aaa}\nspec: {address: 10.78.0.13, region: campus-south, sku: " +
+					"cpu-small, roles: [worker], capacity: {cpus: 1, memory_mib: 1000}}\n"}},
+			want: "needs platform/nodes/aaa.yaml: not there\n"},
 		"a service account in use is not taken away, but its keys are": {
-			after: []change{{lattice + "service-accounts/ci.yaml", ""}, {"tenants/physics/service-accounts/department.yaml", "    - id: current => #"}, {"tenants/physics/service-accounts/department.yaml", "public_keys: => public_keys: []"}, {"tenants/physics/service-accounts/department.yaml", "      key: => #"}},
-			want:  "needs " + lattice + "service-accounts/ci.yaml: as before\n"},
+			after: []change{{lattice + "service-accounts/ci.yaml", ""},
+				{"tenants/physics/service-accounts/department.yaml", "    - id: current => #"},
+				{"tenants/physics/service-accounts/department.yaml", "public_keys: => public_keys: []"},
+				{"tenants/physics/service-accounts/department.yaml", "      key: => #"}},
+			want: "needs " + lattice + "service-accounts/ci.yaml: as before\n"},
 		"an artifact source in use is not taken away": {
 			after: []change{{"tenants/physics/artifact-sources/department.yaml", ""}, {"platform/artifact-sources/mirror.yaml", ""}},
-			want:  "needs platform/artifact-sources/mirror.yaml: as before\nneeds tenants/physics/artifact-sources/department.yaml: as before\n"},
+			want: "needs platform/artifact-sources/mirror.yaml: as before\nneeds tenants/physics/artifact-sources/department.yaml: as " +
+				"before\n"},
 		"an operation gives way to the removal of its instance": {
 			after: []change{{trainFile, ""}},
 			want:  "needs " + drain + ": not there\n"},
@@ -152,8 +164,9 @@ func TestInForceOfReferences(t *testing.T) {
 			after: []change{{attachment, noNodes}},
 			want:  "needs " + offer + ": not there\n"},
 		"a project that the platform attaches is not taken away": {
-			after: []change{{proteins + "project.yaml", ""}, {proteins + "instances/folding.yaml", ""}, {proteins + "contributions/gpu-4.yaml", ""}, {proteins + "entitlements/slurm.yaml", ""}, {proteins + "roles.yaml", ""}},
-			want:  "needs " + proteins + "entitlements/slurm.yaml: as before\nneeds " + proteins + "project.yaml: as before\n"},
+			after: []change{{proteins + "project.yaml", ""}, {proteins + "instances/folding.yaml", ""},
+				{proteins + "contributions/gpu-4.yaml", ""}, {proteins + "entitlements/slurm.yaml", ""}, {proteins + "roles.yaml", ""}},
+			want: "needs " + proteins + "entitlements/slurm.yaml: as before\nneeds " + proteins + "project.yaml: as before\n"},
 		"a tenant's instance does not hold the platform's attachment": {
 			after: []change{{commons + "attachments/proteins.yaml", ""}, {proteins + "contributions/gpu-4.yaml", ""}}},
 		"a uid is its first owner's, wherever in the tenant the copy stands": {
@@ -164,7 +177,8 @@ func TestInForceOfReferences(t *testing.T) {
 		"a uid goes with its document": {
 			before: []change{{drain, ""}},
 			after: []change{{drain, ""}, {trainFile, ""}, {lattice + "instances/train-2.yaml",
-				"apiVersion: berth/v1\nkind: Instance\nmetadata: {name: train-2, uid: 0d9f2c6e-train}\nspec: {app: slurm, version: 22-05, display_name: x}\n"}}},
+				"apiVersion: berth/v1\nkind: Instance\nmetadata: {name: train-2, uid: 0d9f2c6e-train}\nspec: {app: slurm, version: " +
+					"22-05, display_name: x}\n"}}},
 		"who has a key keeps it, also in the tenant's first project": {
 			after: []change{{collider + "service-accounts/robot.yaml", robot(projectKey)}},
 			want:  "needs " + collider + "service-accounts/robot.yaml: not there\n"},
@@ -177,7 +191,8 @@ func TestInForceOfReferences(t *testing.T) {
 		"public keys are public: another tenant's use of one says nothing": {
 			after: []change{{proteins + "service-accounts/robot.yaml", robot(operatorKey)}}},
 		"a runtime of the platform does not wait for whom it names": {
-			after: []change{{commons + "runtime.yaml", "  placement_intent =>   attached_project_ids: [biology.genomes, biology.nobody]\n  placement_intent"}}},
+			after: []change{{commons + "runtime.yaml",
+				"  placement_intent =>   attached_project_ids: [biology.genomes, biology.nobody]\n  placement_intent"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := inForce(t, newLoader(t), changed(t, campus(t), tc.after), changed(t, campus(t), tc.before))
@@ -225,7 +240,9 @@ func TestTenantsWithReferencesDoNotDisturbEachOther(t *testing.T) {
 func TestDuplicateKeyInUnchangedProjectIsFound(t *testing.T) {
 	files := campus(t)
 	account := func(name string) string {
-		return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: " + name + "}\nspec:\n  display_name: x\n  public_keys: [{id: a, key: \"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvLmebfXx702xqIA2iztALwf2MdpwQTlK+BqDRLspJR\"}]\n  scopes: []\n  allowed_endpoints: []\n"
+		return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: " + name +
+			"}\nspec:\n  display_name: x\n  public_keys: [{id: a, key: \"ssh-ed25519 " +
+			"AAAAC3NzaC1lZDI1NTE5AAAAIBvLmebfXx702xqIA2iztALwf2MdpwQTlK+BqDRLspJR\"}]\n  scopes: []\n  allowed_endpoints: []\n"
 	}
 	files["tenants/physics/projects/lattice/service-accounts/late.yaml"] = account("late")
 	warm := newLoader(t)

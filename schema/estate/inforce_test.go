@@ -58,13 +58,15 @@ const (
 	genomes  = "tenants/biology/projects/genomes/"
 	app      = "platform/catalog/slurm/app.yaml"
 	version  = "platform/catalog/slurm/22-05.yaml"
-	instance = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: %s}\nspec: {app: slurm, version: 22-05, display_name: x, roles: {worker: {count: %d}}}\n"
+	instance = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: %s}\nspec: {app: slurm, version: 22-05, display_name: x, roles: " +
+		"{worker: {count: %d}}}\n"
 )
 
 func TestInForce(t *testing.T) {
 	bad := "apiVersion: berth/v1\n"
 	binding := func(name string, uid int) string {
-		return fmt.Sprintf("apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [{login: a, role: project_member, unix_user: {name: %s, uid: %d}}]}\n", name, uid)
+		return fmt.Sprintf("apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [{login: a, role: "+
+			"project_member, unix_user: {name: %s, uid: %d}}]}\n", name, uid)
 	}
 	for name, tc := range map[string]struct {
 		before, after map[string]string // over the lab; nil before: nothing in force
@@ -115,8 +117,9 @@ func TestInForce(t *testing.T) {
 			want:   "invalid " + genomes + "roles.yaml: as before\n"},
 		"a Unix user in force is nobody else's": {
 			before: map[string]string{lattice + "roles.yaml": members("anna anna 20001")},
-			after:  map[string]string{lattice + "roles.yaml": members("anna anna 20001"), genomes + "roles.yaml": members("mallory anna 20001")},
-			want:   "invalid " + genomes + "roles.yaml: as before\n"},
+			after: map[string]string{lattice + "roles.yaml": members("anna anna 20001"),
+				genomes + "roles.yaml": members("mallory anna 20001")},
+			want: "invalid " + genomes + "roles.yaml: as before\n"},
 		"a Unix user changes hands where they are": {
 			before: map[string]string{lattice + "roles.yaml": members("anna anna 20001")},
 			after:  map[string]string{lattice + "roles.yaml": members("anna-new anna 20001")}},
@@ -235,8 +238,10 @@ func edits(t *testing.T) map[string][]string {
 		}
 	}
 	all[trainFile] = append(all[trainFile], fmt.Sprintf(instance, "train", 3), strings.Replace(files[trainFile], "22-05", "23-11", 1))
-	all[version] = append(all[version], strings.Replace(files[version], "max: 16", "max: 1", 1), strings.Replace(files[version], "worker:", "compute:", 1))
-	all["platform/catalog/slurm/23-11.yaml"] = []string{"", strings.NewReplacer("name: 22-05", "name: 23-11", "22.05.8", "23.11.4").Replace(files[version])}
+	all[version] = append(all[version], strings.Replace(files[version], "max: 16", "max: 1", 1),
+		strings.Replace(files[version], "worker:", "compute:", 1))
+	all["platform/catalog/slurm/23-11.yaml"] = []string{"",
+		strings.NewReplacer("name: 22-05", "name: 23-11", "22.05.8", "23.11.4").Replace(files[version])}
 	return all
 }
 
@@ -287,7 +292,8 @@ func inForceProperties(t *testing.T, base map[string]string, all map[string][]st
 			r, err := l.Load(context.Background(), estate.Files(now))
 			require.NoError(rt, err)
 			require.Equal(rt, render(f.Result), render(r), "Replace is what Snapshot shows")
-			if mainResult, err := l.Load(context.Background(), estate.Files(main)); err == nil && !schema.HasErrors(mainResult.Diagnostics) {
+			if mainResult, err := l.Load(context.Background(), estate.Files(main)); err == nil &&
+				!schema.HasErrors(mainResult.Diagnostics) {
 				require.Empty(rt, f.Replace, "a valid tree comes through unchanged")
 			}
 			require.Len(rt, f.Held, len(f.Replace))

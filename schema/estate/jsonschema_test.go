@@ -149,13 +149,15 @@ func TestExamplesPassTheExportedSchema(t *testing.T) {
 // structural returns the result of a document's findings as far as a schema can know:
 // bad, good, or not comparable.
 func structural(findings []schema.Diagnostic) (bad, comparable bool) {
-	shape := []string{"schema.unknown-field", "schema.missing-field", "schema.type", "schema.enum", "schema.range", "schema.pattern", "schema.length", "schema.api-version"}
+	shape := []string{"schema.unknown-field", "schema.missing-field", "schema.type", "schema.enum", "schema.range", "schema.pattern",
+		"schema.length", "schema.api-version"}
 	// Fields that another field's value makes necessary.
 	conditional := []string{"spec.host", "spec.directory", "spec.instance", "spec.member", "spec.labels"}
 	for _, d := range findings {
 		kind, _, _ := strings.Cut(d.Code, ".")
 		switch {
-		case kind == "yaml" || kind == "file" || d.Code == "file.more" || d.Code == "schema.kind" || strings.HasPrefix(d.Code, "path.") && d.Code != "path.name-mismatch":
+		case kind == "yaml" || kind == "file" || d.Code == "file.more" || d.Code == "schema.kind" || strings.HasPrefix(d.Code, "path.") &&
+			d.Code != "path.name-mismatch":
 			return false, false
 		case d.Code == "schema.missing-field" && slices.Contains(conditional, d.Path):
 			return false, false
@@ -299,7 +301,8 @@ func first(list []any) any {
 func another(t *rapid.T) any {
 	return rapid.SampledFrom([]any{
 		true, 0, 1, 64, 65, 4096, 4097, -1, 1 << 40, 0.5, "", "x", "worker-0", "Not A Name", "tenant", "platform", "a.b", "root", "anna",
-		"sha256:" + strings.Repeat("0", 64), "https://a.example/x", "/srv/x", "/a/../b", "../x", "apps.instance.failed", "restart", strings.Repeat("a", 41), "line\ntwo", "é",
+		"sha256:" + strings.Repeat("0", 64), "https://a.example/x", "/srv/x", "/a/../b", "../x", "apps.instance.failed", "restart",
+		strings.Repeat("a", 41), "line\ntwo", "é",
 		[]any{}, []any{"x"}, []any{"a.b", 1}, map[string]any{}, map[string]any{"x": "y"}, map[string]any{"count": 1},
 	}).Draw(t, "value")
 }
@@ -316,8 +319,10 @@ func TestExportedSchemaOfEstateCoversConfig(t *testing.T) {
 		require.NoError(t, err)
 		schemas[kind] = compiled(t, data)
 	}
-	const instance = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: x}\nspec: {app: slurm, version: 22-05, display_name: X, roles: {}, config: %s}\n"
-	const version = "apiVersion: berth/v1\nkind: AppVersion\nmetadata: {name: x}\nspec: {version: \"1\", runtime_backend: slurm, status: active, manifest: {roles: {}, parameters: %s}}\n"
+	const instance = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: x}\nspec: {app: slurm, version: 22-05, display_name: X, " +
+		"roles: {}, config: %s}\n"
+	const version = "apiVersion: berth/v1\nkind: AppVersion\nmetadata: {name: x}\nspec: {version: \"1\", runtime_backend: slurm, status: " +
+		"active, manifest: {roles: {}, parameters: %s}}\n"
 	for content, refused := range map[string]bool{
 		fmt.Sprintf(instance, "{identity: external}"):                                  false,
 		fmt.Sprintf(instance, "{identity: nobody}"):                                    true,

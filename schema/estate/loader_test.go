@@ -74,8 +74,10 @@ func TestReloadReadsOnlyTheChange(t *testing.T) {
 
 	// A new node leaves every tenant unchanged. A new version of an app in use makes
 	// every tenant be judged again, and changes none.
-	files["platform/nodes/dev-gpu-99.yaml"] = strings.NewReplacer("dev-gpu-3", "dev-gpu-99", "10.77.0.13", "10.77.0.99").Replace(files["platform/nodes/dev-gpu-3.yaml"])
-	files["platform/catalog/slurm/23-11.yaml"] = strings.NewReplacer("name: 22-05", "name: 23-11", "22.05.8", "23.11.4").Replace(files["platform/catalog/slurm/22-05.yaml"])
+	files["platform/nodes/dev-gpu-99.yaml"] = strings.NewReplacer("dev-gpu-3", "dev-gpu-99", "10.77.0.13",
+		"10.77.0.99").Replace(files["platform/nodes/dev-gpu-3.yaml"])
+	files["platform/catalog/slurm/23-11.yaml"] = strings.NewReplacer("name: 22-05", "name: 23-11", "22.05.8",
+		"23.11.4").Replace(files["platform/catalog/slurm/22-05.yaml"])
 	third, err := l.Load(context.Background(), Files(files))
 	require.NoError(t, err)
 	require.Empty(t, third.Diagnostics)
@@ -144,7 +146,8 @@ func BenchmarkLoad(b *testing.B) {
 		name := fmt.Sprintf("t%d", i)
 		for path, content := range labTree(b) {
 			if rest, ok := strings.CutPrefix(path, "tenants/physics/"); ok {
-				content = strings.NewReplacer("name: physics", "name: "+name, "name: anna\n", fmt.Sprintf("name: a%d\n", i), "name: ben\n", fmt.Sprintf("name: b%d\n", i),
+				content = strings.NewReplacer("name: physics", "name: "+name, "name: anna\n", fmt.Sprintf("name: a%d\n", i), "name: ben\n",
+					fmt.Sprintf("name: b%d\n", i),
 					"20001", fmt.Sprint(30000+i), "20002", fmt.Sprint(40000+i)).Replace(content)
 				files["tenants/"+name+"/"+rest] = content
 			}
@@ -195,7 +198,8 @@ func TestHostileFilesTakeLittleMemory(t *testing.T) {
 		"findings below the longest":    fill(head+"  config: "+nest(longest, 1)+"[", "~,", "]}\n", 1),
 		"values below the longest":      fill(head+"  config: "+nest(longest, 1)+"[", "{a: 1},", "]}\n", 3),
 		"unknown fields in a deep list": fill(head+"  regions: "+nest("a", 20)+"[", "{a: 1},", "]"+strings.Repeat("}", 20)+"\n", 3),
-		"unknown fields in members":     fill("apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [", "{x: 1},", "]}\n", 3),
+		"unknown fields in members": fill("apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [",
+			"{x: 1},", "]}\n", 3),
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.LessOrEqual(t, len(content), largestFile)
@@ -219,7 +223,8 @@ func TestHostileFilesTakeLittleMemory(t *testing.T) {
 			require.NotEmpty(t, r.Diagnostics)
 			require.NotEqual(t, "yaml.nodes", r.Diagnostics[0].Code, "the case shows something else")
 			kept = liveHeap() - kept
-			t.Logf("%s: %d KiB allocated, %d KiB kept, %d findings: %s", name, (after.TotalAlloc-before.TotalAlloc)>>10, kept>>10, len(r.Diagnostics), r.Diagnostics[0])
+			t.Logf("%s: %d KiB allocated, %d KiB kept, %d findings: %s", name, (after.TotalAlloc-before.TotalAlloc)>>10, kept>>10,
+				len(r.Diagnostics), r.Diagnostics[0])
 			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(96<<20))
 			require.Less(t, kept, int64(4<<20)) // a tree waiting for the definition of its config
 			runtime.KeepAlive(l)
@@ -233,7 +238,8 @@ func TestHostileFilesTakeLittleMemory(t *testing.T) {
 func TestOneTenantTakesFewRounds(t *testing.T) {
 	l := labLoader(t)
 	binding := func(user, uid int) string {
-		return fmt.Sprintf("apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [{login: u%d, role: project_member, unix_user: {name: u%d, uid: %d}}]}\n", user, user, uid)
+		return fmt.Sprintf("apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: [{login: u%d, role: "+
+			"project_member, unix_user: {name: u%d, uid: %d}}]}\n", user, user, uid)
 	}
 	const train = "tenants/physics/projects/lattice/instances/train.yaml"
 	path := func(i int) string { return fmt.Sprintf("tenants/chain/projects/p%d/roles.yaml", i) }
@@ -241,7 +247,8 @@ func TestOneTenantTakesFewRounds(t *testing.T) {
 		before := labTree(t)
 		before["tenants/chain/tenant.yaml"] = "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: chain}\nspec: {display_name: Chain}\n"
 		for i := range tc.length {
-			before[fmt.Sprintf("tenants/chain/projects/p%d/project.yaml", i)] = fmt.Sprintf("apiVersion: berth/v1\nkind: Project\nmetadata: {name: p%d}\nspec: {display_name: P}\n", i)
+			before[fmt.Sprintf("tenants/chain/projects/p%d/project.yaml",
+				i)] = fmt.Sprintf("apiVersion: berth/v1\nkind: Project\nmetadata: {name: p%d}\nspec: {display_name: P}\n", i)
 			before[path(i)] = binding(i, 21000+i)
 		}
 		// Each person takes the uid of the next. The last one's claim fails, so the
@@ -251,7 +258,8 @@ func TestOneTenantTakesFewRounds(t *testing.T) {
 			main[path(i)] = binding(i, 21001+i)
 		}
 		main[path(tc.length-1)] = "x\n"
-		main["tenants/chain/policy.yaml"] = "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_gpus_per_instance: 3}\n"
+		main["tenants/chain/policy.yaml"] = "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_gpus_per_instance: " +
+			"3}\n"
 		main[train] = strings.Replace(main[train], "Training", "Other", 1)
 		f, err := l.InForceOf(context.Background(), Files(main), Files(before), nil)
 		require.NoError(t, err)

@@ -45,14 +45,16 @@ func (c *platformCheck) unlikeOthers() {
 		if isUnspecified(n.Spec.Address) {
 			c.warn(doc, "spec.address", CodeNoEffect, fmt.Sprintf("%s is not the address of a host", n.Spec.Address))
 		} else if len(nodes) > 1 && schema.IsLoopback(n.Spec.Address) {
-			c.warn(doc, "spec.address", codeUnlike, fmt.Sprintf("%s means another host on each host: write an address that the other nodes reach", n.Spec.Address))
+			c.warn(doc, "spec.address", codeUnlike,
+				fmt.Sprintf("%s means another host on each host: write an address that the other nodes reach", n.Spec.Address))
 		}
 		for _, key := range sortedKeys(n.Spec.Topology) {
 			if keys[key] > 1 {
 				continue
 			}
 			if guess := load.Nearest(key, common); guess != "" {
-				c.warn(doc, "spec.topology."+key, codeUnlike, fmt.Sprintf("no other node has the topology key %s: did you mean %q?", key, guess))
+				c.warn(doc, "spec.topology."+key, codeUnlike,
+					fmt.Sprintf("no other node has the topology key %s: did you mean %q?", key, guess))
 			}
 		}
 	}
@@ -76,7 +78,9 @@ func (c *platformCheck) oddGPUs(sku string, byGPUs map[string][]*load.Document) 
 			continue
 		}
 		for _, doc := range byGPUs[gpus] {
-			c.warn(doc, "spec.sku", codeUnlike, fmt.Sprintf("%s (%s) is of the same SKU %s and has %s; this node has %s: correct its GPUs, or use another SKU", rule.Key.Name, rule.File.Path, sku, most, gpus))
+			c.warn(doc, "spec.sku", codeUnlike,
+				fmt.Sprintf("%s (%s) is of the same SKU %s and has %s; this node has %s: correct its GPUs, or use another SKU",
+					rule.Key.Name, rule.File.Path, sku, most, gpus))
 		}
 	}
 }
@@ -97,9 +101,11 @@ func (c *platformCheck) oddSizes(sku string, docs []*load.Document) {
 		for i, field := range []string{"cpus", "memory_mib"} {
 			if a, b := of(doc)[i], of(rule)[i]; a >= 2*b || b >= 2*a {
 				path := "spec.capacity." + field
-				c.findings = append(c.findings, clash(end{doc, path}, end{rule, path}, schema.SeverityWarning, codeUnlike, func(end) string {
-					return fmt.Sprintf("nodes of SKU %s differ, with %d (%s) and %d (%s): correct one, or use another SKU", sku, a, doc.File.Path, b, rule.File.Path)
-				}))
+				c.findings = append(c.findings,
+					clash(end{doc, path}, end{rule, path}, schema.SeverityWarning, codeUnlike, func(end) string {
+						return fmt.Sprintf("nodes of SKU %s differ, with %d (%s) and %d (%s): correct one, or use another SKU", sku, a,
+							doc.File.Path, b, rule.File.Path)
+					}))
 			}
 		}
 	}
@@ -119,7 +125,9 @@ func (c *platformCheck) oddTopology(sku string, docs []*load.Document) {
 		}
 		for _, doc := range docs {
 			if _, has := doc.Decl.(*schema.Node).Spec.Topology[key]; !has {
-				c.warn(doc, "spec.topology", codeUnlike, fmt.Sprintf("the %d other nodes of SKU %s have the topology key %s, but this one does not: add it, or use another SKU", having[key], sku, key))
+				c.warn(doc, "spec.topology", codeUnlike,
+					fmt.Sprintf("the %d other nodes of SKU %s have the topology key %s, but this one does not: add it, or use another SKU",
+						having[key], sku, key))
 			}
 		}
 	}
@@ -130,7 +138,8 @@ func (c *platformCheck) oddTopology(sku string, docs []*load.Document) {
 func (c *platformCheck) alikeTopology(first map[[2]string]*load.Document) {
 	plain := strings.NewReplacer("l", "1", "i", "1", "o", "0")
 	by := map[[2]string][2]string{}
-	for _, v := range slices.SortedFunc(maps.Keys(first), func(a, b [2]string) int { return strings.Compare(first[a].File.Path, first[b].File.Path) }) {
+	for _, v := range slices.SortedFunc(maps.Keys(first),
+		func(a, b [2]string) int { return strings.Compare(first[a].File.Path, first[b].File.Path) }) {
 		looks := [2]string{v[0], plain.Replace(strings.ToLower(v[1]))}
 		other, known := by[looks]
 		if !known {
@@ -146,7 +155,8 @@ func (c *platformCheck) alikeTopology(first map[[2]string]*load.Document) {
 			if of == here {
 				mine, its = its, mine
 			}
-			return fmt.Sprintf("%s and %s of %s (%s) are two values: if one place is meant, write both in the same way", mine, its, of.doc.Key.Name, of.doc.File.Path)
+			return fmt.Sprintf("%s and %s of %s (%s) are two values: if one place is meant, write both in the same way", mine, its,
+				of.doc.Key.Name, of.doc.File.Path)
 		}))
 	}
 }
@@ -170,9 +180,10 @@ func (c *platformCheck) sharedHostKeys(nodes []*load.Document) {
 		text := doc.Decl.(*schema.Node).Spec.HostKey
 		key := load.KeyBytes(text)
 		if other := first[key]; text != "" && other != nil {
-			c.findings = append(c.findings, clash(end{doc, path}, end{other, path}, schema.SeverityWarning, "conflict.key", func(of end) string {
-				return fmt.Sprintf("is the host key of %s, too (%s): each host has its own", of.doc.Key.Name, of.doc.File.Path)
-			}))
+			c.findings = append(c.findings,
+				clash(end{doc, path}, end{other, path}, schema.SeverityWarning, "conflict.key", func(of end) string {
+					return fmt.Sprintf("is the host key of %s, too (%s): each host has its own", of.doc.Key.Name, of.doc.File.Path)
+				}))
 		} else {
 			first[key] = doc
 		}
@@ -211,7 +222,9 @@ func (c *platformCheck) nodeRoles() {
 		if guess := load.Nearest(role, like); guess != "" && !(offered[role] && wanted[role]) {
 			c.warn(doc, path, "ref.node-role", fmt.Sprintf("%s the role %s: did you mean %q?", who, role, guess))
 		} else if _, isVersion := doc.Decl.(*schema.AppVersion); isVersion && len(offered) > 0 && !offered[role] {
-			c.warn(doc, path, "ref.no-node", fmt.Sprintf("no node has the role %s, so members with it cannot be placed: the nodes have %s", role, strings.Join(sortedKeys(offered), ", ")))
+			c.warn(doc, path, "ref.no-node",
+				fmt.Sprintf("no node has the role %s, so members with it cannot be placed: the nodes have %s", role,
+					strings.Join(sortedKeys(offered), ", ")))
 		}
 	})
 }

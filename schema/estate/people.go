@@ -40,24 +40,30 @@ func (c *check) people(doc *load.Document, d *schema.RoleBinding) {
 			continue
 		}
 		if other, ok := roles[[2]string{login, m.Role}]; ok {
-			c.warn(doc, at+".login", CodeNoEffect, fmt.Sprintf("%s has the role %s here already, as %s: take one away", m.Login, m.Role, other))
+			c.warn(doc, at+".login", CodeNoEffect,
+				fmt.Sprintf("%s has the role %s here already, as %s: take one away", m.Login, m.Role, other))
 		}
 		roles[[2]string{login, m.Role}] = m.Login
 		for _, other := range of[login] {
 			if other != m.Role && authority.Includes(other, m.Role) {
-				c.warn(doc, at+".role", CodeNoEffect, fmt.Sprintf("%s grants nothing: %s is %s here, too, which includes it", m.Role, m.Login, other))
+				c.warn(doc, at+".role", CodeNoEffect,
+					fmt.Sprintf("%s grants nothing: %s is %s here, too, which includes it", m.Role, m.Login, other))
 				break
 			}
 		}
 		if m.UnixUser != nil {
-			c.agree(c.known.unix, login, statement{end{doc, at + ".unix_user.name"}, m.UnixUser.Name}, "conflict.unix-user", func(of statement) string {
-				return fmt.Sprintf("%s is the Unix user %s, too (%s): one login is one Unix user. Write the login that this is about, or the same Unix user", m.Login, of.value, of.place())
-			})
+			c.agree(c.known.unix, login, statement{end{doc, at + ".unix_user.name"}, m.UnixUser.Name}, "conflict.unix-user",
+				func(of statement) string {
+					return fmt.Sprintf("%s is the Unix user %s, too (%s): one login is one Unix user. Write the login that this is "+
+						"about, or the same Unix user", m.Login, of.value, of.place())
+				})
 		}
 		for k, key := range m.SigningKeys {
-			c.agree(c.known.signers, load.KeyBytes(key), statement{end{doc, load.Item(at+".signing_keys", k)}, login}, "conflict.key", func(of statement) string {
-				return fmt.Sprintf("is a key of %s, too (%s): a key shows who signed, so each person has their own", of.value, of.place())
-			})
+			c.agree(c.known.signers, load.KeyBytes(key), statement{end{doc, load.Item(at+".signing_keys", k)}, login}, "conflict.key",
+				func(of statement) string {
+					return fmt.Sprintf("is a key of %s, too (%s): a key shows who signed, so each person has their own", of.value,
+						of.place())
+				})
 		}
 	}
 }

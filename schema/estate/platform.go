@@ -120,7 +120,8 @@ func (c *platformCheck) appVersion(doc *load.Document, d *schema.AppVersion) {
 	c.catalogued(doc, d)
 	for _, name := range sortedKeys(d.Spec.Manifest.Artifacts) {
 		source := schema.Key{Kind: schema.KindArtifactSource, Name: d.Spec.Manifest.Artifacts[name].Source}
-		c.need(doc, "spec.manifest.artifacts."+name+".source", "ref.missing-source", source, fmt.Sprintf("there is no artifact source %s of the platform", source.Name))
+		c.need(doc, "spec.manifest.artifacts."+name+".source", "ref.missing-source", source,
+			fmt.Sprintf("there is no artifact source %s of the platform", source.Name))
 	}
 }
 
@@ -137,7 +138,9 @@ func (c *check) catalogued(doc *load.Document, d *schema.AppVersion) {
 	app := schema.Key{Kind: schema.KindApp, Tenant: d.Key.Tenant, Name: d.Key.Parent}
 	c.need(doc, "metadata.name", "ref.missing-app", app, "there is no app "+app.Name)
 	if release := d.Release(); release != nil && release.Step {
-		c.warn(doc, "spec.version", "ref.upgrade-step", fmt.Sprintf("Berth does not run %s: an instance only passes through it in an upgrade between %s", d.Spec.Version, strings.Join(d.Releases.Run(), ", ")))
+		c.warn(doc, "spec.version", "ref.upgrade-step",
+			fmt.Sprintf("Berth does not run %s: an instance only passes through it in an upgrade between %s", d.Spec.Version,
+				strings.Join(d.Releases.Run(), ", ")))
 	}
 	if _, ok := c.loader.backends[d.Spec.RuntimeBackend]; !ok {
 		c.warn(doc, "spec.runtime_backend", "ref.no-runtime", "no instance can run this version: "+c.units.noRuntime(d.Spec.RuntimeBackend))
@@ -213,16 +216,20 @@ func (c *platformCheck) replaces(doc *load.Document, d *schema.RateCard) {
 				names = append(names, doc.Key.Name)
 			}
 		}
-		c.warn(doc, "spec.replaces", "ref.missing-rates", fmt.Sprintf("there is no rate card %s (%s)%s", d.Spec.Replaces, path, Meant(d.Spec.Replaces, names)))
+		c.warn(doc, "spec.replaces", "ref.missing-rates",
+			fmt.Sprintf("there is no rate card %s (%s)%s", d.Spec.Replaces, path, Meant(d.Spec.Replaces, names)))
 		return
 	}
 	card, ok := other.Decl.(*schema.RateCard)
 	switch {
 	case !ok:
 	case card.Spec.Replaces != "":
-		c.warn(doc, "spec.replaces", CodeNoEffect, fmt.Sprintf("%s replaces %s itself, and replacements do not follow each other: write replaces: %s", d.Spec.Replaces, card.Spec.Replaces, card.Spec.Replaces))
+		c.warn(doc, "spec.replaces", CodeNoEffect,
+			fmt.Sprintf("%s replaces %s itself, and replacements do not follow each other: write replaces: %s", d.Spec.Replaces,
+				card.Spec.Replaces, card.Spec.Replaces))
 	case card.Spec.Currency != d.Spec.Currency:
-		c.warn(doc, "spec.currency", "conflict.currency", fmt.Sprintf("is %s, and the card that it replaces has %s (%s)", d.Spec.Currency, card.Spec.Currency, path))
+		c.warn(doc, "spec.currency", "conflict.currency",
+			fmt.Sprintf("is %s, and the card that it replaces has %s (%s)", d.Spec.Currency, card.Spec.Currency, path))
 	}
 }
 
@@ -241,7 +248,9 @@ func (c *platformCheck) defaultRates() {
 		}
 	}
 	if first != nil {
-		c.warn(first, "metadata.name", "ref.no-default-rates", fmt.Sprintf("there is no rate card %s: use costs nothing unless the attachment or the shared runtime names a card in billing_policy_ref", schema.DefaultRates))
+		c.warn(first, "metadata.name", "ref.no-default-rates",
+			fmt.Sprintf("there is no rate card %s: use costs nothing unless the attachment or the shared runtime names a card in "+
+				"billing_policy_ref", schema.DefaultRates))
 	}
 }
 
@@ -264,7 +273,9 @@ func (c *platformCheck) administered() {
 		}
 	}
 	if first != nil {
-		c.warn(first, "spec.members", codeNoAdministrator, fmt.Sprintf("nobody has the role %s: only the administrators that berth.yaml names can give roles, and change nodes and policies of the platform", authority.AdministratorRoles("")[0]))
+		c.warn(first, "spec.members", codeNoAdministrator,
+			fmt.Sprintf("nobody has the role %s: only the administrators that berth.yaml names can give roles, and change nodes and "+
+				"policies of the platform", authority.AdministratorRoles("")[0]))
 	}
 }
 
@@ -279,7 +290,8 @@ func canonicalHost(host string) string {
 // drafts checks the drafts of the platform's invalid documents, of the kinds that
 // refer to others.
 func (c *platformCheck) drafts(ctx context.Context) error {
-	kinds := []schema.Kind{schema.KindAppVersion, schema.KindHookRule, schema.KindSharedRuntime, schema.KindAttachment, schema.KindMemberOperation}
+	kinds := []schema.Kind{schema.KindAppVersion, schema.KindHookRule, schema.KindSharedRuntime, schema.KindAttachment,
+		schema.KindMemberOperation}
 	return c.eachDraft(func(doc *load.Document) (*verdict, error) {
 		if !slices.Contains(kinds, doc.Key.Kind) {
 			return nil, nil

@@ -43,7 +43,8 @@ func (e *estate) shadows(refused map[*tree][]refusal) {
 func shadow(doc *load.Document, path string) schema.Diagnostic {
 	message := fmt.Sprintf("the platform has an app %s (%s): choose another slug", doc.Key.Name, path)
 	if !doc.Valid() {
-		return schema.Diagnostic{Severity: schema.SeverityError, Code: schema.CodeAppShadowed, File: doc.File.Path, Line: 1, Column: 1, Message: message}
+		return schema.Diagnostic{Severity: schema.SeverityError, Code: schema.CodeAppShadowed, File: doc.File.Path, Line: 1, Column: 1,
+			Message: message}
 	}
 	return load.Found(doc, "metadata.name", schema.SeverityError, schema.CodeAppShadowed, message)
 }
@@ -55,7 +56,8 @@ func (c *tenantCheck) proposal(doc *load.Document, d *schema.App) {
 	admission := c.catalog.admitted[d.Key.Tenant][d.Key.Name]
 	if admission == nil || c.catalog.bad(admission) {
 		path, _ := schema.AdmissionKey(d.Key.Tenant, d.Key.Name).Path()
-		c.warn(doc, "metadata.name", codeNotAdmitted, fmt.Sprintf("the app is a proposal: nobody can be entitled to it until a user with apps.catalog.admit adds %s", path))
+		c.warn(doc, "metadata.name", codeNotAdmitted,
+			fmt.Sprintf("the app is a proposal: nobody can be entitled to it until a user with apps.catalog.admit adds %s", path))
 	}
 }
 
@@ -75,7 +77,8 @@ func (e *estate) admittedHosts(s *standing, doc *load.Document, t *standing) {
 	for i, host := range doc.Decl.(*schema.AppAdmission).Spec.ArtifactSourceAllowlist {
 		path, _ := schema.Key{Kind: schema.KindArtifactSource, Tenant: doc.Key.Parent, Name: host}.Path()
 		if t != nil && t.at(path) != nil && !isHostOf(host, t.at(path)) {
-			e.refuse(s, load.Found(doc, load.Item("spec.artifact_source_allowlist", i), schema.SeverityWarning, CodeNoEffect, sourceNotHost(host, t.at(path))))
+			e.refuse(s, load.Found(doc, load.Item("spec.artifact_source_allowlist", i), schema.SeverityWarning, CodeNoEffect,
+				sourceNotHost(host, t.at(path))))
 		}
 	}
 }
@@ -102,7 +105,8 @@ func (e *estate) admissions() {
 			e.admittedHosts(s, doc, t)
 		}
 		if missing {
-			e.refuse(s, load.Found(doc, "metadata.name", schema.SeverityWarning, code, fmt.Sprintf("there is no %s (%s): it admits nothing", what, path)))
+			e.refuse(s, load.Found(doc, "metadata.name", schema.SeverityWarning, code,
+				fmt.Sprintf("there is no %s (%s): it admits nothing", what, path)))
 		}
 	}
 }

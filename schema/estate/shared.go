@@ -62,7 +62,8 @@ func (u *unitCheck) operator(doc *load.Document, at string, key schema.Key) {
 				owner = "the project " + k.Project + "'s"
 			}
 			if key.Project != "" {
-				missing += fmt.Sprintf(" of this project: that of %s is %s, and an instance is operated by its own project's only", other.File.Path, owner)
+				missing += fmt.Sprintf(" of this project: that of %s is %s, and an instance is operated by its own project's only",
+					other.File.Path, owner)
 			} else {
 				missing += fmt.Sprintf(" of the tenant: that of %s is %s, and a project's is never reused", other.File.Path, owner)
 			}
@@ -95,7 +96,9 @@ func (u *unitCheck) sharedRuntime(ctx context.Context, doc *load.Document, d *sc
 	card, _ := schema.Key{Kind: schema.KindRateCard, Name: d.Spec.BillingPolicyRef}.Path()
 	if there := u.catalog.byFile[card]; there != nil {
 		if of, ok := there.Decl.(*schema.RateCard); ok && of.Spec.Shared == nil {
-			u.warn(doc, "spec.billing_policy_ref", CodeNoEffect, fmt.Sprintf("the rate card %s has no shared_cost (%s), so it bills nothing here: add that, or leave this out", d.Spec.BillingPolicyRef, card))
+			u.warn(doc, "spec.billing_policy_ref", CodeNoEffect,
+				fmt.Sprintf("the rate card %s has no shared_cost (%s), so it bills nothing here: add that, or leave this out",
+					d.Spec.BillingPolicyRef, card))
 		}
 	}
 	for i, id := range d.Spec.AttachedProjectIDs {
@@ -107,7 +110,8 @@ func (u *unitCheck) sharedRuntime(ctx context.Context, doc *load.Document, d *sc
 	if d.Key.Tenant == "" {
 		return nil
 	}
-	u.operator(doc, "spec.operator_identity_ref", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Name: d.Spec.OperatorIdentityRef})
+	u.operator(doc, "spec.operator_identity_ref",
+		schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Name: d.Spec.OperatorIdentityRef})
 	u.operates(doc, d)
 	if other := u.environments[d.Spec.Environment]; other != nil {
 		u.clash(end{doc, "spec.environment"}, end{other, "spec.environment"}, "conflict.environment", func(of end) string {
@@ -133,7 +137,8 @@ func (u *unitCheck) operates(doc *load.Document, d *schema.SharedRuntime) {
 	}
 	there := account.At("spec.scopes")
 	u.refuse(doc, "spec.operator_identity_ref", "ref.operator-scope",
-		fmt.Sprintf("the service account %s lacks %s (%s:%d): add it to its scopes", account.Key.Name, operatorScope, there.File, there.Line), there.File)
+		fmt.Sprintf("the service account %s lacks %s (%s:%d): add it to its scopes", account.Key.Name, operatorScope, there.File,
+			there.Line), there.File)
 }
 
 // operatorScope is the permission of the operator of a shared runtime, as in package authority.
@@ -147,7 +152,8 @@ func (u *unitCheck) termed(doc *load.Document, at, id string) {
 		return
 	}
 	where := strings.TrimSuffix(doc.File.Path, "runtime.yaml") + "attachments/"
-	u.warn(doc, at, "ref.missing-attachment", fmt.Sprintf("no document in %s states terms for %s: it has neither limits nor a status of its own, and offers no nodes", where, id))
+	u.warn(doc, at, "ref.missing-attachment",
+		fmt.Sprintf("no document in %s states terms for %s: it has neither limits nor a status of its own, and offers no nodes", where, id))
 }
 
 // attachment checks an attachment. The project of a platform attachment is checked when
@@ -194,7 +200,8 @@ func (u *unitCheck) terms(doc *load.Document, d *schema.Attachment) {
 		{guaranteed + "cpus", g.CPUs, "max_cpus", s.MaxCPUs},
 	} {
 		if t.mostOfAll > 0 && t.n > t.mostOfAll {
-			u.warn(doc, t.path, CodeNoEffect, fmt.Sprintf("is %d, and %s of submission_policy is %d: the project never gets more than that", t.n, t.limit, t.mostOfAll))
+			u.warn(doc, t.path, CodeNoEffect,
+				fmt.Sprintf("is %d, and %s of submission_policy is %d: the project never gets more than that", t.n, t.limit, t.mostOfAll))
 		}
 	}
 }
@@ -214,15 +221,19 @@ func (u *unitCheck) rates(doc *load.Document, name, tenant, what string) {
 		message = fmt.Sprintf("the rate card %s does not apply to %s (%s)", name, tenant, path)
 	}
 	if message != "" {
-		u.warn(doc, "spec.billing_policy_ref", "ref.missing-rates", message+fmt.Sprintf(": the card %s prices %s; name a card that exists and applies, or leave this out", schema.DefaultRates, what))
+		u.warn(doc, "spec.billing_policy_ref", "ref.missing-rates",
+			message+fmt.Sprintf(": the card %s prices %s; name a card that exists and applies, or leave this out", schema.DefaultRates,
+				what))
 	}
 }
 
 // operation checks an operation on a shared runtime, or on an instance.
 func (u *unitCheck) operation(doc *load.Document, d *schema.MemberOperation) {
-	key, at, code, what := schema.InstanceKey(d.Key.Tenant, d.Key.Project, d.Spec.Instance), "spec.instance", "ref.missing-instance", "instance"
+	key, at, code, what := schema.InstanceKey(d.Key.Tenant, d.Key.Project, d.Spec.Instance), "spec.instance", "ref.missing-instance",
+		"instance"
 	if d.Key.Parent != "" {
-		key, at, code, what = schema.Key{Kind: schema.KindSharedRuntime, Tenant: d.Key.Tenant, Name: d.Key.Parent}, "", "ref.missing-shared-runtime", "shared runtime"
+		key, at, code, what = schema.Key{Kind: schema.KindSharedRuntime, Tenant: d.Key.Tenant, Name: d.Key.Parent}, "",
+			"ref.missing-shared-runtime", "shared runtime"
 	}
 	target := u.need(doc, at, code, key, fmt.Sprintf("there is no %s %s", what, key.Name))
 	if target == nil || d.Spec.Member == "" {
@@ -236,7 +247,8 @@ func (u *unitCheck) operation(doc *load.Document, d *schema.MemberOperation) {
 	case *schema.Instance:
 		app, version, roles = t.Spec.App, t.Spec.Version, t.Spec.Roles
 		if t.Spec.SharedRuntime != "" {
-			u.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has no members of its own: the shared runtime %s has", key.Name, t.Spec.SharedRuntime), target.File.Path)
+			u.refuse(doc, "spec.member", "ref.missing-member",
+				fmt.Sprintf("%s has no members of its own: the shared runtime %s has", key.Name, t.Spec.SharedRuntime), target.File.Path)
 			return
 		}
 	}
@@ -252,7 +264,10 @@ func (u *unitCheck) member(
 	name, number, _ := cutLast(d.Spec.Member, "-")
 	m, ok := manifest[name]
 	if !ok && len(manifest) > 0 {
-		u.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s is no member of %s, as no role is called %s: its roles are %s, and its members have names such as %s-0", d.Spec.Member, key.Name, name, strings.Join(sortedKeys(manifest), ", "), sortedKeys(manifest)[len(manifest)-1]), target.File.Path)
+		u.refuse(doc, "spec.member", "ref.missing-member",
+			fmt.Sprintf("%s is no member of %s, as no role is called %s: its roles are %s, and its members have names such as %s-0",
+				d.Spec.Member, key.Name, name, strings.Join(sortedKeys(manifest), ", "), sortedKeys(manifest)[len(manifest)-1]),
+			target.File.Path)
 		return
 	}
 	count := m.Min
@@ -262,13 +277,18 @@ func (u *unitCheck) member(
 	n, err := strconv.Atoi(number)
 	switch removes := d.Spec.Operation == schema.OpRemove; {
 	case removes && err == nil && n < count && !m.ControlPlane:
-		u.refuse(doc, "spec.member", "conflict.member-count", fmt.Sprintf("%s declares %s of the role %s, numbered from 0, so %s would come back: lower spec.roles.%s.count to %d at most in %s, or use replace",
-			key.Name, members(count), name, d.Spec.Member, name, n, target.File.Path), target.File.Path)
+		u.refuse(doc, "spec.member", "conflict.member-count",
+			fmt.Sprintf("%s declares %s of the role %s, numbered from 0, so %s would come back: lower spec.roles.%s.count to %d at most "+
+				"in %s, or use replace",
+				key.Name, members(count), name, d.Spec.Member, name, n, target.File.Path), target.File.Path)
 	case removes && err == nil && !m.ControlPlane:
 	case err != nil || n >= count:
-		u.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has %s of the role %s (%s), numbered from 0", key.Name, members(count), name, target.File.Path), target.File.Path)
+		u.refuse(doc, "spec.member", "ref.missing-member",
+			fmt.Sprintf("%s has %s of the role %s (%s), numbered from 0", key.Name, members(count), name, target.File.Path),
+			target.File.Path)
 	case m.ControlPlane && d.Spec.Operation != schema.OpRestart:
-		u.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s is the control plane of %s: only restart is done on it", d.Spec.Member, key.Name), target.File.Path)
+		u.refuse(doc, "spec.member", "ref.missing-member",
+			fmt.Sprintf("%s is the control plane of %s: only restart is done on it", d.Spec.Member, key.Name), target.File.Path)
 	}
 }
 
@@ -295,7 +315,9 @@ func (u *unitCheck) roles(doc *load.Document, roles map[string]schema.InstanceRo
 	for _, name := range sortedKeys(roles) {
 		role, path := roles[name], "spec.roles."+name
 		if n := role.MaxUnavailable.Number; n > role.Count && role.Count > 0 {
-			u.warn(doc, path+".max_unavailable", CodeNoEffect, fmt.Sprintf("is %d, and the role has %d: a change may drain all of them at once; write fewer than count to keep some", n, role.Count))
+			u.warn(doc, path+".max_unavailable", CodeNoEffect,
+				fmt.Sprintf("is %d, and the role has %d: a change may drain all of them at once; write fewer than count to keep some", n,
+					role.Count))
 		}
 		m, ok := manifest[name]
 		if !ok {
@@ -307,7 +329,8 @@ func (u *unitCheck) roles(doc *load.Document, roles map[string]schema.InstanceRo
 			continue
 		}
 		if role.Count < m.Min || role.Count > m.Max {
-			u.refuse(doc, path+".count", "ref.role-count", fmt.Sprintf("got %d, the manifest of %s allows %s", role.Count, of, span(m.Min, m.Max)), v.File)
+			u.refuse(doc, path+".count", "ref.role-count",
+				fmt.Sprintf("got %d, the manifest of %s allows %s", role.Count, of, span(m.Min, m.Max)), v.File)
 		}
 		u.stocked(doc, path+".sku", sku, role.SKU)
 		if role.GPUs != nil {
@@ -361,6 +384,7 @@ func (u *unitCheck) noRuntime(backend string) string {
 // onJobs warns of a rule for jobs that says nothing.
 func (u *unitCheck) onJobs(doc *load.Document, at string, on *schema.OnJobs) {
 	if on != nil && !on.Wait && on.CancelAfterSeconds == 0 {
-		u.warn(doc, at, CodeNoEffect, "sets neither field, so Berth waits for jobs without limit: set cancel_after_seconds, or remove on_jobs")
+		u.warn(doc, at, CodeNoEffect, "sets neither field, so Berth waits for jobs without limit: set cancel_after_seconds, or remove "+
+			"on_jobs")
 	}
 }

@@ -135,7 +135,9 @@ func (c *tenantCheck) approvals(tenant *load.Document, d *schema.Tenant) {
 	if d.Spec.Repository == nil {
 		return
 	}
-	const code, why = "conflict.approval", "but nobody can approve a commit in a repository of the tenant's own: nothing there can change but by the signature of an administrator of berth.yaml, with the trailer `Break-Glass: reason`"
+	const code, why = "conflict.approval",
+		"but nobody can approve a commit in a repository of the tenant's own: nothing there can change but by the signature of an " +
+			"administrator of berth.yaml, with the trailer `Break-Glass: reason`"
 	path, _ := schema.Key{Kind: schema.KindPolicy, Tenant: d.Key.Name, Name: "policy"}.Path()
 	if doc := c.tree.at(path); doc != nil {
 		if p, ok := doc.Decl.(*schema.Policy); ok && p.Spec.RequireApproval {
@@ -170,7 +172,9 @@ func (c *tenantCheck) secondPerson(doc *load.Document, d *schema.Policy) {
 	}
 	if len(may) == 1 {
 		only := sortedKeys(may)[0]
-		c.warn(doc, "spec.require_approval", "conflict.approval", fmt.Sprintf("%s alone may write the tenant's own documents (%s), so nobody of the tenant can approve a change of them by %s: name a second one there", only, path, only))
+		c.warn(doc, "spec.require_approval", "conflict.approval",
+			fmt.Sprintf("%s alone may write the tenant's own documents (%s), so nobody of the tenant can approve a change of them by %s: "+
+				"name a second one there", only, path, only))
 	}
 }
 
@@ -182,7 +186,8 @@ func (c *tenantCheck) machines(doc *load.Document, d *schema.RoleBinding) {
 			continue
 		}
 		key := schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: m.ServiceAccount}
-		c.need(doc, load.Item("spec.members", i)+".service_account", "ref.missing-service-account", key, "there is no service account "+m.ServiceAccount+" here")
+		c.need(doc, load.Item("spec.members", i)+".service_account", "ref.missing-service-account", key,
+			"there is no service account "+m.ServiceAccount+" here")
 	}
 }
 
@@ -210,9 +215,11 @@ func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
 	}
 	for i, k := range d.Spec.PublicKeys {
 		if other := c.keyed[load.KeyBytes(k.Key)]; other != doc {
-			c.clash(end{doc, load.Item("spec.public_keys", i) + ".key"}, end{other, "spec.public_keys"}, "conflict.key", func(of end) string {
-				return fmt.Sprintf("is a key of %s, too (%s): a key is of one account, make another for this one", of.doc.Key, of.place())
-			})
+			c.clash(end{doc, load.Item("spec.public_keys", i) + ".key"}, end{other, "spec.public_keys"}, "conflict.key",
+				func(of end) string {
+					return fmt.Sprintf("is a key of %s, too (%s): a key is of one account, make another for this one", of.doc.Key,
+						of.place())
+				})
 		}
 	}
 }
@@ -226,18 +233,23 @@ func (c *tenantCheck) granted(doc *load.Document, d *schema.ServiceAccount) {
 			return
 		}
 	}
-	c.warn(doc, "metadata.name", "ref.missing-role", fmt.Sprintf("the account may do nothing, as nobody gives it its role: add a member with service_account: %s and role: service_account to %s", d.Key.Name, path))
+	c.warn(doc, "metadata.name", "ref.missing-role",
+		fmt.Sprintf("the account may do nothing, as nobody gives it its role: add a member with service_account: %s and role: "+
+			"service_account to %s", d.Key.Name, path))
 }
 
 // administered warns about a tenant's role binding that names no administrator.
 func (c *tenantCheck) administered(doc *load.Document, d *schema.RoleBinding) {
 	if d.Key.Project == "" && !authority.Administers(d) {
-		c.warn(doc, "spec.members", codeNoAdministrator, fmt.Sprintf("nobody here has the role %s: only administrators of the platform can give roles in this tenant", strings.Join(authority.AdministratorRoles(d.Key.Tenant), " or ")))
+		c.warn(doc, "spec.members", codeNoAdministrator,
+			fmt.Sprintf("nobody here has the role %s: only administrators of the platform can give roles in this tenant",
+				strings.Join(authority.AdministratorRoles(d.Key.Tenant), " or ")))
 	}
 }
 
 func (c *tenantCheck) instance(ctx context.Context, doc *load.Document, d *schema.Instance) error {
-	c.units.operator(doc, "spec.operator_service_account", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: d.Spec.OperatorServiceAccount})
+	c.units.operator(doc, "spec.operator_service_account",
+		schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: d.Spec.OperatorServiceAccount})
 	if !c.apps.exists(doc, "spec.app", d.Spec.App) {
 		return nil
 	}
@@ -314,7 +326,8 @@ func (c *tenantCheck) terms(doc, runtime *load.Document, all attachments) (*load
 		return nil, false
 	}
 	where := strings.TrimSuffix(runtime.File.Path, "runtime.yaml") + "attachments/"
-	c.warn(doc, "spec.shared_runtime", "ref.not-attached", fmt.Sprintf("the project %s is not attached to %s: that takes a document in %s", id, runtime.Key.Name, where))
+	c.warn(doc, "spec.shared_runtime", "ref.not-attached",
+		fmt.Sprintf("the project %s is not attached to %s: that takes a document in %s", id, runtime.Key.Name, where))
 	return nil, false
 }
 
@@ -326,7 +339,8 @@ func (c *tenantCheck) carried(doc *load.Document, d *schema.Instance) {
 	}
 	if r := runtime.Decl.(*schema.SharedRuntime); r.Spec.App != d.Spec.App {
 		there := r.At("spec.app")
-		c.refuse(doc, "spec.shared_runtime", "ref.other-app", fmt.Sprintf("%s runs %s, not %s (%s:%d)", r.Key.Name, r.Spec.App, d.Spec.App, there.File, there.Line), there.File)
+		c.refuse(doc, "spec.shared_runtime", "ref.other-app",
+			fmt.Sprintf("%s runs %s, not %s (%s:%d)", r.Key.Name, r.Spec.App, d.Spec.App, there.File, there.Line), there.File)
 		return
 	}
 	if _, ok := c.terms(doc, runtime, all); !ok {
@@ -335,7 +349,8 @@ func (c *tenantCheck) carried(doc *load.Document, d *schema.Instance) {
 	key := runtime.File.Path + " " + d.Key.ProjectID()
 	if other := c.views[key]; other != nil {
 		c.clash(end{doc, "spec.shared_runtime"}, end{other, "spec.shared_runtime"}, "conflict.attachment", func(of end) string {
-			return fmt.Sprintf("%s names %s, too (%s): a project accepts the terms with one Instance", of.doc.Key.Name, d.Spec.SharedRuntime, of.place())
+			return fmt.Sprintf("%s names %s, too (%s): a project accepts the terms with one Instance", of.doc.Key.Name,
+				d.Spec.SharedRuntime, of.place())
 		})
 		return
 	}
@@ -358,24 +373,31 @@ func (c *tenantCheck) contribution(doc *load.Document, d *schema.Contribution) {
 		return
 	}
 	if attached == nil {
-		c.refuse(doc, "spec.shared_runtime", "ref.contribution-denied", fmt.Sprintf("the project is attached to %s without terms (%s), which takes no nodes: an Attachment that allows it would", d.Spec.SharedRuntime, runtime.File.Path), runtime.File.Path)
+		c.refuse(doc, "spec.shared_runtime", "ref.contribution-denied",
+			fmt.Sprintf("the project is attached to %s without terms (%s), which takes no nodes: an Attachment that allows it would",
+				d.Spec.SharedRuntime, runtime.File.Path), runtime.File.Path)
 		return
 	}
 	terms := attached.Decl.(*schema.Attachment)
 	there := terms.At("spec.contribution_policy")
 	if !terms.Spec.ContributionPolicy.Allow {
-		c.refuse(doc, "spec.shared_runtime", "ref.contribution-denied", fmt.Sprintf("the attachment to %s takes no nodes (%s:%d)", d.Spec.SharedRuntime, there.File, there.Line), there.File)
+		c.refuse(doc, "spec.shared_runtime", "ref.contribution-denied",
+			fmt.Sprintf("the attachment to %s takes no nodes (%s:%d)", d.Spec.SharedRuntime, there.File, there.Line), there.File)
 		return
 	}
 	if ends := terms.Spec.ContributionPolicy.Until; ends != "" && d.Spec.Until > ends {
-		c.warn(doc, "spec.until", "ref.later-day", fmt.Sprintf("is %s, and the terms of the attachment end on %s (%s): the nodes return on the earlier day", d.Spec.Until, ends, terms.At("spec.contribution_policy.until").Place()))
+		c.warn(doc, "spec.until", "ref.later-day",
+			fmt.Sprintf("is %s, and the terms of the attachment end on %s (%s): the nodes return on the earlier day", d.Spec.Until, ends,
+				terms.At("spec.contribution_policy.until").Place()))
 	}
 	c.lentRole(doc, d, runtime.Decl.(*schema.SharedRuntime))
 	key := runtime.File.Path + " " + id
 	c.offered[key] += len(d.Spec.Nodes)
 	c.lentGPUs(doc, d, key, terms)
 	if most := terms.Spec.ContributionPolicy.MaxNodes; most > 0 && c.offered[key] > most {
-		c.refuse(doc, "spec.nodes", "ref.contribution-denied", fmt.Sprintf("the project offers %d nodes to %s, which takes at most %d (%s:%d)", c.offered[key], d.Spec.SharedRuntime, most, there.File, there.Line), there.File)
+		c.refuse(doc, "spec.nodes", "ref.contribution-denied",
+			fmt.Sprintf("the project offers %d nodes to %s, which takes at most %d (%s:%d)", c.offered[key], d.Spec.SharedRuntime, most,
+				there.File, there.Line), there.File)
 	}
 }
 
@@ -401,7 +423,8 @@ func (c *tenantCheck) lentRole(doc *load.Document, d *schema.Contribution, r *sc
 	case d.Spec.Role == "" && len(workers) != 1:
 		c.refuse(doc, "spec.role", "ref.unknown-role", fmt.Sprintf("is missing: name one of %s, a role of %s", list, r.Key.Name), r.File)
 	case d.Spec.Role != "" && !slices.Contains(workers, d.Spec.Role):
-		c.refuse(doc, "spec.role", "ref.unknown-role", fmt.Sprintf("%s has no such role for a lent node, there is %s", r.Key.Name, list), r.File)
+		c.refuse(doc, "spec.role", "ref.unknown-role", fmt.Sprintf("%s has no such role for a lent node, there is %s", r.Key.Name, list),
+			r.File)
 	}
 }
 
@@ -417,7 +440,9 @@ func (c *tenantCheck) lentGPUs(doc *load.Document, d *schema.Contribution, key s
 	}
 	if most := terms.Spec.ContributionPolicy.MaxGPUs; most > 0 && c.lent[key] > most {
 		there := terms.At("spec.contribution_policy.max_gpus")
-		c.refuse(doc, "spec.nodes", "ref.contribution-denied", fmt.Sprintf("the project lends %d GPUs to %s, which takes at most %d (%s:%d)", c.lent[key], d.Spec.SharedRuntime, most, there.File, there.Line), there.File)
+		c.refuse(doc, "spec.nodes", "ref.contribution-denied",
+			fmt.Sprintf("the project lends %d GPUs to %s, which takes at most %d (%s:%d)", c.lent[key], d.Spec.SharedRuntime, most,
+				there.File, there.Line), there.File)
 	}
 }
 
@@ -442,9 +467,11 @@ func (c *tenantCheck) reserved(doc *load.Document, at, name, id string) {
 	}
 	switch {
 	case owner == "":
-		c.refuse(doc, at, "ref.node-not-reserved", fmt.Sprintf("no node %s is reserved for %s (%s): %s", name, id, path, c.reservedFor(id)), path)
+		c.refuse(doc, at, "ref.node-not-reserved", fmt.Sprintf("no node %s is reserved for %s (%s): %s", name, id, path, c.reservedFor(id)),
+			path)
 	case owner != id:
-		c.refuse(doc, at, "ref.node-not-reserved", fmt.Sprintf("the node %s is reserved for %s, not for %s (%s:%d)", name, owner, id, path, n.At("spec.reserved_for").Line), path)
+		c.refuse(doc, at, "ref.node-not-reserved",
+			fmt.Sprintf("the node %s is reserved for %s, not for %s (%s:%d)", name, owner, id, path, n.At("spec.reserved_for").Line), path)
 	case c.catalog.bad(node):
 		c.without(doc, path)
 	case c.offers[name] != nil:
@@ -483,12 +510,14 @@ func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
 	if c.apps.exists(doc, "spec.app", d.Spec.App) {
 		path, _ := schema.Key{Kind: schema.KindEntitlement, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: d.Spec.App}.Path()
 		if c.tree.at(path) == nil {
-			c.warn(doc, "spec.app", "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s), so no instance of it can use this", d.Spec.App, path))
+			c.warn(doc, "spec.app", "ref.missing-entitlement",
+				fmt.Sprintf("the project is not entitled to %s (no %s), so no instance of it can use this", d.Spec.App, path))
 		}
 	}
 	c.source(doc, "spec.source", d.Spec.Source)
 	if host, _, path := strings.Cut(d.Spec.Reference, "/"); path && strings.Contains(host, ".") {
-		c.warn(doc, "spec.reference", CodeNoEffect, fmt.Sprintf("begins with a host, %s: the source has the host, so write what follows it", host))
+		c.warn(doc, "spec.reference", CodeNoEffect,
+			fmt.Sprintf("begins with a host, %s: the source has the host, so write what follows it", host))
 	}
 	c.sameBytes(doc, d)
 }

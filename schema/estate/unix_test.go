@@ -38,7 +38,8 @@ func TestSystemAccountsCannotBeDeclared(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, render(r), "want the name of a person, not of a system account [schema.pattern]", name)
 	}
-	for _, name := range strings.Fields("anna bernd debra adam coretta mansur syd mailin sudoku lpetrov b-erth picard administrata rootkit") {
+	for _, name := range strings.Fields("anna bernd debra adam coretta mansur syd mailin sudoku lpetrov b-erth picard administrata " +
+		"rootkit") {
 		r, err := l.Load(context.Background(), estate.Files(with(t, map[string]string{latticeRoles: members("a " + name + " 20001")})))
 		require.NoError(t, err)
 		require.Empty(t, render(r), name)

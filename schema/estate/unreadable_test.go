@@ -74,7 +74,8 @@ func hash(t require.TestingT, snap schema.Snapshot, part string) string {
 // estate, counts as missing.
 func TestUnreadableNewPartIsIgnored(t *testing.T) {
 	for _, part := range []string{"tenants/evil", "tenants/NO\\x2fNAME", "Tenants"} {
-		main := broken{Snapshot: estate.Files(with(t, map[string]string{part + "/tenant.yaml": "x", trainFile: fmt.Sprintf(instance, "train", 1)})), part: part}
+		main := broken{Snapshot: estate.Files(with(t,
+			map[string]string{part + "/tenant.yaml": "x", trainFile: fmt.Sprintf(instance, "train", 1)})), part: part}
 		f, err := newLoader(t).InForceOf(context.Background(), main, estate.Files(lab(t)), nil)
 		require.NoError(t, err)
 		require.Equal(t, "unreadable "+part+": not there\n", told(f))
@@ -101,7 +102,8 @@ func TestPartThatBecomesReadableIsRead(t *testing.T) {
 // The replacement of a file outside the estate by a directory of the estate does not count as a change of the estate.
 func TestChangesListOnlyFilesOfTheEstate(t *testing.T) {
 	const doc = "Platform/roles/operators.yaml"
-	changes, err := newLoader(t).Compare(t.Context(), estate.Files(map[string]string{"Platform": "notes\n"}), estate.Files(map[string]string{doc: "x\n"}))
+	changes, err := newLoader(t).Compare(t.Context(), estate.Files(map[string]string{"Platform": "notes\n"}),
+		estate.Files(map[string]string{doc: "x\n"}))
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
 	require.Equal(t, doc, changes[0].Path)

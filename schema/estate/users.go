@@ -107,7 +107,8 @@ func conflict(c claimant, is string, other claimant) schema.Diagnostic {
 		})
 	}
 	// The owner and its file belong to another tenant and are not shown.
-	f := load.Found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user", fmt.Sprintf("the %s is taken by a user of another tenant: %s", what(kind, name), rule))
+	f := load.Found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user",
+		fmt.Sprintf("the %s is taken by a user of another tenant: %s", what(kind, name), rule))
 	f.Other = schema.Place{Position: other.doc.Header.At(other.field()), Path: other.field()}
 	return f
 }

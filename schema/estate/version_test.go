@@ -46,11 +46,14 @@ func TestVersionIsOneOfTheRuntime(t *testing.T) {
 		"slurm": {{Series: "22.05"}, {Series: "23.11", From: []string{"22.05"}, Step: true}, {Series: "24.11", From: []string{"23.11"}}},
 	}})
 	require.NoError(t, err)
-	const step = "warning: spec.version: Berth does not run 23.11.4: an instance only passes through it in an upgrade between 22.05, 24.11 [ref.upgrade-step]"
+	const step = "warning: spec.version: Berth does not run 23.11.4: an instance only passes through it in an upgrade between 22.05, " +
+		"24.11 [ref.upgrade-step]"
 	for declared, want := range map[string]string{
 		"22.05.8": "", `"24.11"`: "", "23.11.4": step,
-		"22.5.8":  "error: spec.version: 22.5.8 is no version that the runtime slurm knows: want one of 22.05, 24.11, or a maintenance release of one, such as 22.05.1 [schema.release]",
-		"25.05.1": "error: spec.version: 25.05.1 is no version that the runtime slurm knows: want one of 22.05, 24.11, or a maintenance release of one, such as 22.05.1 [schema.release]",
+		"22.5.8": "error: spec.version: 22.5.8 is no version that the runtime slurm knows: want one of 22.05, 24.11, or a maintenance " +
+			"release of one, such as 22.05.1 [schema.release]",
+		"25.05.1": "error: spec.version: 25.05.1 is no version that the runtime slurm knows: want one of 22.05, 24.11, or a maintenance " +
+			"release of one, such as 22.05.1 [schema.release]",
 	} {
 		files := with(t, map[string]string{version: strings.Replace(lab(t)[version], "22.05.8", declared, 1)})
 		r, err := l.Load(t.Context(), estate.Files(files))
@@ -65,7 +68,8 @@ func TestVersionIsOneOfTheRuntime(t *testing.T) {
 	}
 
 	// Another backend knows no versions.
-	files := with(t, map[string]string{version: strings.NewReplacer("22.05.8", "7.x", "runtime_backend: slurm", "runtime_backend: bare_metal").Replace(lab(t)[version])})
+	files := with(t, map[string]string{version: strings.NewReplacer("22.05.8", "7.x", "runtime_backend: slurm",
+		"runtime_backend: bare_metal").Replace(lab(t)[version])})
 	r, err := l.Load(t.Context(), estate.Files(files))
 	require.NoError(t, err)
 	for _, d := range r.Diagnostics {

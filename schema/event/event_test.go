@@ -154,7 +154,8 @@ func asyncAPI(t *testing.T) []byte {
 		"asyncapi": "3.0.0",
 		"info": map[string]any{
 			"title": "Berth events", "version": event.Version,
-			"description": "What happens to the resources of an estate. Each event is announced once and, for one resource, in order. Who reads again finds the same event_id.",
+			"description": "What happens to the resources of an estate. Each event is announced once and, for one resource, in order. " +
+				"Who reads again finds the same event_id.",
 		},
 		"defaultContentType": "application/json",
 		"channels": map[string]any{"events": map[string]any{
@@ -285,7 +286,8 @@ func TestIDIsStable(t *testing.T) {
 	require.Equal(t, a, event.ID(event.InstanceRunning, key, "abc", 1))
 	require.Len(t, a, 32)
 	for i, other := range []string{
-		event.ID(event.InstanceFailed, key, "abc", 1), event.ID(event.InstanceRunning, schema.InstanceKey("physics", "lhc", "other"), "abc", 1),
+		event.ID(event.InstanceFailed, key, "abc", 1),
+		event.ID(event.InstanceRunning, schema.InstanceKey("physics", "lhc", "other"), "abc", 1),
 		event.ID(event.InstanceRunning, key, "abd", 1), event.ID(event.InstanceRunning, key, "abc", 2),
 	} {
 		require.NotEqual(t, a, other, fmt.Sprint(i))

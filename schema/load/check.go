@@ -81,7 +81,8 @@ func (c *checker) mapping(s *shape, m map[string]any, path string) map[string]an
 		}
 	}
 	if s.most > 0 && len(m) > s.most {
-		c.rules = append(c.rules, problem{path: path, code: "schema.length", message: fmt.Sprintf("has %d entries, want at most %d", len(m), s.most)})
+		c.rules = append(c.rules, problem{path: path, code: "schema.length",
+			message: fmt.Sprintf("has %d entries, want at most %d", len(m), s.most)})
 	}
 	return filled
 }

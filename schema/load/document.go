@@ -147,7 +147,8 @@ func misnamed(t *tree, key schema.Key) []problem {
 	if _, valid := schema.KeyAt(path); !ok || name == key.Name || !valid {
 		return nil // the finding about its form is clearer
 	}
-	return []problem{{path: "metadata.name", code: "path.name-mismatch", message: fmt.Sprintf("is %q, but the file's place says %q: make them equal", name, key.Name)}}
+	return []problem{{path: "metadata.name", code: "path.name-mismatch",
+		message: fmt.Sprintf("is %q, but the file's place says %q: make them equal", name, key.Name)}}
 }
 
 // misplaced adds the correct place for its kind to the finding about a misplaced
@@ -161,9 +162,11 @@ func misplaced(doc *Document, data []byte, more bool) (out *Document) {
 	}
 	kind, _ := t.value["kind"].(string)
 	if ps := kindPlaces(schema.Kind(kind)); len(ps) > 0 {
-		doc.Findings[0].Message = fmt.Sprintf("no kind of document belongs here; a document of kind %s belongs at %s", kind, strings.Join(ps, " or "))
+		doc.Findings[0].Message = fmt.Sprintf("no kind of document belongs here; a document of kind %s belongs at %s", kind,
+			strings.Join(ps, " or "))
 	} else if kind != "" {
-		doc.Findings[0].Message = fmt.Sprintf("no kind of document belongs here, and Berth has no kind %s: move the file out of platform/ and tenants/", short(kind))
+		doc.Findings[0].Message = fmt.Sprintf("no kind of document belongs here, and Berth has no kind %s: move the file out of "+
+			"platform/ and tenants/", short(kind))
 	}
 	return doc
 }
@@ -196,7 +199,9 @@ func envelope(t *tree, key schema.Key) *problem {
 	}
 	text, _ := kind.(string)
 	if ps := kindPlaces(schema.Kind(text)); len(ps) > 0 {
-		return &problem{path: "kind", code: "path.kind", message: fmt.Sprintf("a document of kind %s belongs here, not %s, which belongs at %s", key.Kind, text, strings.Join(ps, " or "))}
+		return &problem{path: "kind", code: "path.kind",
+			message: fmt.Sprintf("a document of kind %s belongs here, not %s, which belongs at %s", key.Kind, text,
+				strings.Join(ps, " or "))}
 	}
 	return &problem{path: "kind", code: "schema.kind", message: fmt.Sprintf("got %s, want %q", describe(kind), key.Kind)}
 }

@@ -86,11 +86,13 @@ func (s *shape) typeHint(got any) string {
 		if _, ok := s.permits(fmt.Sprint(got)); ok {
 			return ": put it in quotes"
 		}
-		if strings.Contains(fmt.Sprint(got), ".") && plainName.MatchString(notInName.ReplaceAllString(fmt.Sprint(got), "-")) && !s.takesDots() {
+		if strings.Contains(fmt.Sprint(got), ".") && plainName.MatchString(notInName.ReplaceAllString(fmt.Sprint(got), "-")) &&
+			!s.takesDots() {
 			return ": write a dash for the dot" // the digits behind it may have lost a zero
 		}
 	}
-	if text, ok := got.(string); ok && (s.kind&cue.NumberKind != 0 && plainFloat.MatchString(text+".0") || s.kind == cue.BoolKind && (text == "true" || text == "false")) {
+	if text, ok := got.(string); ok &&
+		(s.kind&cue.NumberKind != 0 && plainFloat.MatchString(text+".0") || s.kind == cue.BoolKind && (text == "true" || text == "false")) {
 		return ": remove the quotes"
 	}
 	return ""
@@ -198,7 +200,8 @@ func (s *shape) freeBeside(path, name string, kind cue.Kind) string {
 	}
 	for _, field := range sortedNames(s.fields) {
 		beside := s.fields[field].shape
-		if field != steps[len(steps)-1] && beside.kind == cue.StructKind && beside.element != nil && beside.element.kind&kind != 0 && beside.allows(name) {
+		if field != steps[len(steps)-1] && beside.kind == cue.StructKind && beside.element != nil && beside.element.kind&kind != 0 &&
+			beside.allows(name) {
 			return field
 		}
 	}
@@ -280,7 +283,8 @@ func Nearest(got string, names []string) string {
 
 // negates reports whether one of two words is the other with a prefix that turns it into its opposite.
 func negates(a, b string) bool {
-	return slices.ContainsFunc([]string{"in", "un", "no", "not", "dis", "de"}, func(prefix string) bool { return a == prefix+b || b == prefix+a })
+	return slices.ContainsFunc([]string{"in", "un", "no", "not", "dis", "de"},
+		func(prefix string) bool { return a == prefix+b || b == prefix+a })
 }
 
 // sameWords reports whether a name has the words of another one, each about a third mistyped at

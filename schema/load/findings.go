@@ -39,8 +39,9 @@ func told(ds []schema.Diagnostic, found int) []schema.Diagnostic {
 	}
 	last := ds[MaxFindings-1]
 	return append(ds[:MaxFindings:MaxFindings], schema.Diagnostic{
-		Severity: schema.SeverityNote, Code: codeMore, Message: fmt.Sprintf("%d more findings in this file are not shown", found-MaxFindings),
-		File: last.File, Line: last.Line, Column: last.Column,
+		Severity: schema.SeverityNote, Code: codeMore,
+		Message: fmt.Sprintf("%d more findings in this file are not shown", found-MaxFindings),
+		File:    last.File, Line: last.Line, Column: last.Column,
 	})
 }
 

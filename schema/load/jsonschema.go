@@ -18,8 +18,8 @@ import (
 // kind is "". It says what a document looks like: what documents say of each
 // other, and of themselves beyond their structure, only Load knows.
 //
-// The runtime of an instance's config is named in another document, its version. With versions, by app and name, config is that runtime's; without them,
-// the fields of all runtimes are offered and none is refused.
+// The runtime of an instance's config is named in another document, its version. With versions, by app and name, config is that runtime's;
+// without them, the fields of all runtimes are offered and none is refused.
 func JSONSchema(backends map[string]string, kind schema.Kind, versions map[string]map[string]*schema.AppVersion) ([]byte, error) {
 	if kind != "" && !slices.Contains(kinds(), string(kind)) {
 		return nil, fmt.Errorf("there is no kind %s, there is %s", kind, strings.Join(kinds(), ", "))

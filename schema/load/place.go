@@ -33,7 +33,8 @@ func Locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore boo
 	refuse := func(code, format string, args ...any) (schema.Key, *schema.Diagnostic, bool) {
 		return schema.Key{}, fault(path, pos{1, 1}, code, format, args...), false
 	}
-	if unsafe := strings.ContainsFunc(path, func(r rune) bool { return r < 0x20 || r == 0x7f || schema.UnsafeRune(r) || r == 0xfffd }); unsafe {
+	if unsafe := strings.ContainsFunc(path,
+		func(r rune) bool { return r < 0x20 || r == 0x7f || schema.UnsafeRune(r) || r == 0xfffd }); unsafe {
 		return refuse("path.name", "the file's name holds control or invisible characters; rename it")
 	}
 	base := path[strings.LastIndexByte(path, '/')+1:]
@@ -60,7 +61,8 @@ func Locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore boo
 		}
 	}
 	if !strings.HasSuffix(base, ".yaml") {
-		return refuse("path.stray", "this is not a document of an estate; only .yaml documents and README.md stand below platform/ and tenants/")
+		return refuse("path.stray", "this is not a document of an estate; only .yaml documents and README.md stand below platform/ and "+
+			"tenants/")
 	}
 	return refuse("path.misplaced", "no kind of document belongs here")
 }

@@ -117,7 +117,8 @@ func TestShapeAgreesWithCUE(t *testing.T) {
 	for _, a := range all {
 		gather(a.value)
 	}
-	pool = append(pool, "", " ", "-", "x\n", int64(-1), int64(0), int64(1)<<40, int64(1)<<53+1, 1.0, 1.5, true, []any{}, map[string]any{}, strings.Repeat("a", 41), "root", "..")
+	pool = append(pool, "", " ", "-", "x\n", int64(-1), int64(0), int64(1)<<40, int64(1)<<53+1, 1.0, 1.5, true, []any{}, map[string]any{},
+		strings.Repeat("a", 41), "root", "..")
 	accepted := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		a := rapid.SampledFrom(all).Draw(rt, "document")
@@ -208,7 +209,8 @@ func TestStaticFiles(t *testing.T) {
 
 // The fast check before the pattern of secrets misses no secret.
 func TestHarmlessKeysAreNoSecrets(t *testing.T) {
-	parts := []string{"gh", "ghp_", "github_pat_", "glpat-", "xoxb-", "eyJ", "sk-", "akia", "private key", "token", "_", "a", "0", "A", "-----begin", "://u:p@", strings.Repeat("x", 16)}
+	parts := []string{"gh", "ghp_", "github_pat_", "glpat-", "xoxb-", "eyJ", "sk-", "akia", "private key", "token", "_", "a", "0", "A",
+		"-----begin", "://u:p@", strings.Repeat("x", 16)}
 	rapid.Check(t, func(rt *rapid.T) {
 		key := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 4).Draw(rt, "parts"), "")
 		if harmless(key) {

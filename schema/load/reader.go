@@ -35,7 +35,8 @@ func NewReader(backends map[string]string, releases map[string]schema.Releases, 
 		return nil, err
 	}
 	workers := min(runtime.GOMAXPROCS(0), 4)
-	r := &Reader{backends: backends, releases: releases, checks: checks, paths: &paths{all: map[string]string{}}, shapes: map[string]*shape{}, judges: make(chan *judge, workers)}
+	r := &Reader{backends: backends, releases: releases, checks: checks, paths: &paths{all: map[string]string{}},
+		shapes: map[string]*shape{}, judges: make(chan *judge, workers)}
 	for name, d := range j.defs {
 		r.shapes[name] = d.shape
 	}
@@ -76,7 +77,9 @@ func (r *Reader) withJudge(ctx context.Context, f func(*judge) error) (err error
 // Read reads the file f; nil if it is not part of the estate. read returns at most
 // max bytes of it, and whether there are more. A file on which the reader panics is
 // refused like any other invalid file and stops no other.
-func (r *Reader) Read(ctx context.Context, f schema.File, read func(max int) (data []byte, more bool, err error)) (doc *Document, err error) {
+func (r *Reader) Read(
+	ctx context.Context, f schema.File, read func(max int) (data []byte, more bool, err error),
+) (doc *Document, err error) {
 	key, doc, ignore := admit(f)
 	if ignore {
 		return nil, nil
@@ -118,7 +121,8 @@ func (r *Reader) Tenant(ctx context.Context, name string, data []byte) (*schema.
 		return nil, nil
 	}
 	more := len(data) > MaxBytes
-	doc, err := r.parse(ctx, schema.File{Path: path, Mode: schema.ModePlain, Size: int64(len(data))}, key, data[:min(len(data), MaxBytes)], more)
+	doc, err := r.parse(ctx, schema.File{Path: path, Mode: schema.ModePlain, Size: int64(len(data))}, key, data[:min(len(data), MaxBytes)],
+		more)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +154,8 @@ func (r *Reader) Config(ctx context.Context, doc *Document, v *schema.AppVersion
 		for _, p := range problems {
 			if of := j.defs[parametersDef(v.Spec.RuntimeBackend)].shape; p.code == "schema.unknown-field" && of != nil {
 				if _, ofVersion := of.fields[p.path]; ofVersion {
-					p.message = fmt.Sprintf("an instance cannot set it, only its version (spec.manifest.parameters.%s in %s)", p.path, v.File)
+					p.message = fmt.Sprintf("an instance cannot set it, only its version (spec.manifest.parameters.%s in %s)", p.path,
+						v.File)
 				}
 			}
 			p.path = join("spec.config", p.path)

@@ -24,7 +24,8 @@ func TestPanicAffectsOnlyItsFile(t *testing.T) {
 	r.judges <- broken
 	const path = "tenants/physics/projects/lattice/instances/train.yaml"
 	for i := range 2 {
-		doc, err := r.Read(context.Background(), schema.File{Path: path, Mode: schema.ModePlain}, func(int) ([]byte, bool, error) { return []byte(labFiles(t)[path]), false, nil })
+		doc, err := r.Read(context.Background(), schema.File{Path: path, Mode: schema.ModePlain},
+			func(int) ([]byte, bool, error) { return []byte(labFiles(t)[path]), false, nil })
 		require.NoError(t, err)
 		require.Equal(t, i == 1, doc.Valid())
 		if i == 0 {
@@ -40,7 +41,8 @@ func TestLabelsOfRateCardAreNoPrices(t *testing.T) {
 	read := func(label, price string) *Document {
 		data := "apiVersion: berth/v1\nkind: RateCard\nmetadata:\n  name: office\n  uid: rates-office\n" +
 			"  labels: {" + label + "}\nspec:\n  currency: EUR\n  cpu_hour: " + price + "\n"
-		doc, err := r.Read(context.Background(), schema.File{Path: "platform/rates/office.yaml", Mode: schema.ModePlain}, func(int) ([]byte, bool, error) { return []byte(data), false, nil })
+		doc, err := r.Read(context.Background(), schema.File{Path: "platform/rates/office.yaml", Mode: schema.ModePlain},
+			func(int) ([]byte, bool, error) { return []byte(data), false, nil })
 		require.NoError(t, err)
 		return doc
 	}
@@ -72,7 +74,8 @@ func heapGrowth(t testing.TB, warm, validations int) int {
 		for range times {
 			n++
 			data := strings.Replace(content, "Training", fmt.Sprintf("Cluster %d", n), 1)
-			doc, err := r.Read(context.Background(), schema.File{Path: path, Mode: schema.ModePlain}, func(int) ([]byte, bool, error) { return []byte(data), false, nil })
+			doc, err := r.Read(context.Background(), schema.File{Path: path, Mode: schema.ModePlain},
+				func(int) ([]byte, bool, error) { return []byte(data), false, nil })
 			require.NoError(t, err)
 			require.True(t, doc.Valid())
 		}

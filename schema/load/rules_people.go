@@ -57,7 +57,8 @@ func (r peopleRules) member(path string, binding schema.Key, m *schema.RoleMembe
 	case m.Login != "" && account:
 		r.needless(path+".service_account", "a member is a person or a service account: keep one of login and service_account")
 	case account != (m.Role == "service_account"):
-		r.broken(path+".role", "service_account is the role of service accounts, and their only one: write service_account: NAME for an account, and login: LOGIN for a person")
+		r.broken(path+".role", "service_account is the role of service accounts, and their only one: write service_account: NAME for an "+
+			"account, and login: LOGIN for a person")
 	case account && binding.Tenant == "":
 		r.broken(path+".service_account", "the platform has no service accounts: give the role where the account is")
 	}

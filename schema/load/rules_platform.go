@@ -24,19 +24,22 @@ func (r platformRules) app(d *schema.App) {
 	const supports = "spec.supports."
 	s := &d.Spec
 	if i := slices.Index(s.Supports.ControlPlaneScopes, schema.ControlPlanePlatform); i >= 0 && d.Key.Tenant != "" {
-		r.broken(Item(supports+"control_plane_scopes", i), "is %s, which serves several tenants, and this app is for one: take it away", schema.ControlPlanePlatform)
+		r.broken(Item(supports+"control_plane_scopes", i), "is %s, which serves several tenants, and this app is for one: take it away",
+			schema.ControlPlanePlatform)
 	}
 	r.repeated(supports+"operating_modes", s.Supports.OperatingModes)
 	r.repeated(supports+"control_plane_scopes", s.Supports.ControlPlaneScopes)
 	modes, scopes := s.Supports.Modes(), s.Supports.Scopes()
 	for i, scope := range s.Supports.ControlPlaneScopes {
 		if mode := modeOf(scope); !slices.Contains(modes, mode) {
-			r.broken(Item(supports+"control_plane_scopes", i), "%s goes with %s only, which is not in operating_modes: add it there, or take %s away", scope, mode, scope)
+			r.broken(Item(supports+"control_plane_scopes", i),
+				"%s goes with %s only, which is not in operating_modes: add it there, or take %s away", scope, mode, scope)
 		}
 	}
 	for i, mode := range s.Supports.OperatingModes {
 		if !slices.ContainsFunc(scopes, func(scope string) bool { return modeOf(scope) == mode }) {
-			r.broken(Item(supports+"operating_modes", i), "no scope in control_plane_scopes goes with %s: add one, or take %s away", mode, mode)
+			r.broken(Item(supports+"operating_modes", i), "no scope in control_plane_scopes goes with %s: add one, or take %s away", mode,
+				mode)
 		}
 	}
 	r.repeated("spec.requires.permissions", s.Requires.Permissions)
@@ -62,7 +65,8 @@ func (r platformRules) ownVersion(d *schema.AppVersion) {
 	}
 	for _, name := range sortedNames(d.Spec.Manifest.Roles) {
 		if role := d.Spec.Manifest.Roles[name]; role.Shareable && !role.ControlPlane {
-			r.broken("spec.manifest.roles."+name+".shareable", "is for the control plane only in a version of a tenant's own app: take it away")
+			r.broken("spec.manifest.roles."+name+".shareable",
+				"is for the control plane only in a version of a tenant's own app: take it away")
 		}
 	}
 }
@@ -78,7 +82,8 @@ func (r platformRules) upgradeFrom(d *schema.AppVersion) {
 // release refuses a version that its runtime does not know.
 func (r platformRules) release(d *schema.AppVersion) {
 	if d.Releases != nil && d.Release() == nil {
-		r.refuse("spec.version", "schema.release", "%s is no version that the runtime %s knows: want one of %s, or a maintenance release of one, such as %s.1",
+		r.refuse("spec.version", "schema.release",
+			"%s is no version that the runtime %s knows: want one of %s, or a maintenance release of one, such as %s.1",
 			d.Spec.Version, d.Spec.RuntimeBackend, strings.Join(d.Releases.Run(), ", "), d.Releases.Run()[0])
 	}
 }
@@ -133,12 +138,14 @@ func (r platformRules) shape(c *schema.Capacity) {
 		n     int
 	}{{"sockets", c.Sockets}, {"cores_per_socket", c.CoresPerSocket}, {"threads_per_core", c.ThreadsPerCore}} {
 		if one.n == 0 {
-			r.broken(at+"cpus", "%s is missing: declare sockets, cores_per_socket and threads_per_core together, or none of them", one.field)
+			r.broken(at+"cpus", "%s is missing: declare sockets, cores_per_socket and threads_per_core together, or none of them",
+				one.field)
 			return
 		}
 	}
 	if c.CPUs != c.Threads() && c.CPUs != c.Cores() {
-		r.broken(at+"cpus", "is %d, but %d sockets with %d cores of %d threads have %d cores and %d threads: declare one of these numbers, or leave out sockets, cores_per_socket and threads_per_core",
+		r.broken(at+"cpus", "is %d, but %d sockets with %d cores of %d threads have %d cores and %d threads: declare one of these "+
+			"numbers, or leave out sockets, cores_per_socket and threads_per_core",
 			c.CPUs, c.Sockets, c.CoresPerSocket, c.ThreadsPerCore, c.Cores(), c.Threads())
 	}
 }
@@ -303,7 +310,8 @@ func (r platformRules) queues(s *schema.QueueMapSpec) {
 		names = append(names, q.Queue)
 	}
 	if s.FallbackQueue != "" && !slices.Contains(names, s.FallbackQueue) {
-		r.broken("spec.fallback_queue", "%q is not one of queues, which are %s%s", s.FallbackQueue, strings.Join(names, ", "), didYouMean(s.FallbackQueue, names))
+		r.broken("spec.fallback_queue", "%q is not one of queues, which are %s%s", s.FallbackQueue, strings.Join(names, ", "),
+			didYouMean(s.FallbackQueue, names))
 	}
 }
 
@@ -311,7 +319,8 @@ func (r platformRules) hook(s *schema.HookRuleSpec) {
 	r.repeated("spec.apps", s.Apps)
 	r.repeated("spec.applies_to", s.AppliesTo)
 	w := &s.When
-	r.exactlyOne("spec.when", []string{"event", "threshold", "repeated_failure"}, w.Event != "", w.Threshold != nil, w.RepeatedFailure != nil)
+	r.exactlyOne("spec.when", []string{"event", "threshold", "repeated_failure"}, w.Event != "", w.Threshold != nil,
+		w.RepeatedFailure != nil)
 	if w.Event != "" {
 		var types []string
 		for _, d := range event.Definitions() {

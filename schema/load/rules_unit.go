@@ -33,9 +33,12 @@ func (r unitRules) instance(d *schema.Instance) {
 	s.OperatingMode = modeOf(s.ControlPlaneScope)
 	switch {
 	case shared && s.ControlPlaneScope == schema.ControlPlaneProject:
-		r.needless("spec.shared_runtime", "the instance has a control plane of its own, as control_plane_scope is project: set that to tenant or platform, or take this away")
+		r.needless("spec.shared_runtime",
+			"the instance has a control plane of its own, as control_plane_scope is project: set that to tenant or platform, or take "+
+				"this away")
 	case !shared && s.ControlPlaneScope != schema.ControlPlaneProject:
-		r.broken("spec.control_plane_scope", "is %s: name the shared runtime that carries the instance in shared_runtime", s.ControlPlaneScope)
+		r.broken("spec.control_plane_scope", "is %s: name the shared runtime that carries the instance in shared_runtime",
+			s.ControlPlaneScope)
 	case given != "" && given != s.OperatingMode:
 		r.broken("spec.operating_mode", "is %s, and control_plane_scope is %s, which is always %s: correct one of the two", given,
 			s.ControlPlaneScope, s.OperatingMode)
@@ -98,7 +101,8 @@ func (r unitRules) sharedRuntime(d *schema.SharedRuntime) {
 // runtime. One of the platform takes any project.
 func (r unitRules) ownProject(path, projectID, tenant string) {
 	if of, _, _ := strings.Cut(projectID, "."); tenant != "" && of != tenant {
-		r.refuse(path, "ref.other-tenant", "%s is a project of another tenant: a tenant's shared runtime serves the projects of %s only", projectID, tenant)
+		r.refuse(path, "ref.other-tenant", "%s is a project of another tenant: a tenant's shared runtime serves the projects of %s only",
+			projectID, tenant)
 	}
 }
 

@@ -134,7 +134,8 @@ func (h *shaper) fields(s *shape, v cue.Value) {
 		}
 		of := h.shape(it.Value())
 		of.nameRules(comments(it.Value()))
-		s.fields[sel.Unquoted()] = &field{shape: of, required: sel.ConstraintType() == cue.RequiredConstraint, optional: sel.ConstraintType() == cue.OptionalConstraint}
+		s.fields[sel.Unquoted()] = &field{shape: of, required: sel.ConstraintType() == cue.RequiredConstraint,
+			optional: sel.ConstraintType() == cue.OptionalConstraint}
 	}
 	s.open = v.Allows(cue.AnyString) && s.element == nil
 }

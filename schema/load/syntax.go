@@ -51,7 +51,9 @@ func conflictMarkers(data []byte) *explanation {
 		case start == 0 && conflictStart.MatchString(line):
 			start = i + 1
 		case start > 0 && conflictEnd.MatchString(line):
-			return &explanation{pos{start, 1}, fmt.Sprintf("a merge conflict is not resolved: keep one side of lines %d to %d, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>", start, i+1)}
+			return &explanation{pos{start, 1},
+				fmt.Sprintf("a merge conflict is not resolved: keep one side of lines %d to %d, and remove the lines that begin with "+
+					"<<<<<<<, ======= and >>>>>>>", start, i+1)}
 		}
 	}
 	return nil
@@ -86,7 +88,8 @@ func (b broken) blank() *explanation {
 		line := b.lines[i]
 		after := strings.TrimLeft(line, " ")
 		if c, _ := utf8.DecodeRuneInString(after); isUnusualBlank(c) {
-			return &explanation{pos{i + 1, indentOf(line) + 1}, fmt.Sprintf("the character before the key is U+%04X, which only looks like a space: write a space", c)}
+			return &explanation{pos{i + 1, indentOf(line) + 1},
+				fmt.Sprintf("the character before the key is U+%04X, which only looks like a space: write a space", c)}
 		}
 	}
 	return nil
@@ -122,7 +125,8 @@ func (b broken) item() *explanation {
 	if dashed && indentOf(b.lines[b.at]) == indentOf(b.lines[above]) && keyFirst.MatchString(b.lines[b.at]) {
 		return b.on(b.at, "is at the depth of the dash of line %d: indent it deeper, if it belongs to that item, or less", above+1)
 	}
-	if strings.HasPrefix(strings.TrimSpace(b.lines[b.at]), "- ") && indentOf(b.lines[b.at]) == indentOf(b.lines[above]) && keyFirst.MatchString(b.lines[above]) {
+	if strings.HasPrefix(strings.TrimSpace(b.lines[b.at]), "- ") && indentOf(b.lines[b.at]) == indentOf(b.lines[above]) &&
+		keyFirst.MatchString(b.lines[above]) {
 		return b.on(b.at, "is a dash at the depth of the key of line %d: align it with the other dashes of its list", above+1)
 	}
 	return nil
@@ -130,7 +134,8 @@ func (b broken) item() *explanation {
 
 // explain says what is wrong. It always has an answer.
 func (b broken) explain() explanation {
-	for _, rule := range []func() *explanation{b.mark, b.fence, b.blank, b.firstLine, b.ended, b.template, b.quotes, b.start, b.escape, b.brackets, b.dash, b.item, b.noColon, b.twoColons, b.indented} {
+	for _, rule := range []func() *explanation{b.mark, b.fence, b.blank, b.firstLine, b.ended, b.template, b.quotes, b.start, b.escape,
+		b.brackets, b.dash, b.item, b.noColon, b.twoColons, b.indented} {
 		if e := rule(); e != nil {
 			before := b.lines[e.line-1][:e.column-1]
 			e.column = utf8.RuneCountInString(before) + 1
@@ -200,7 +205,8 @@ func (b broken) quotes() *explanation {
 		if end < 0 {
 			return &explanation{pos{i + 1, m[2] + 1}, fmt.Sprintf("the quote that opens here is not closed: end the text with %s", quote)}
 		}
-		if after := strings.TrimSpace(rest[end+1:]); after != "" && after[0] != '#' && after[0] != ',' && after[0] != ']' && after[0] != '}' {
+		if after := strings.TrimSpace(rest[end+1:]); after != "" && after[0] != '#' && after[0] != ',' && after[0] != ']' &&
+			after[0] != '}' {
 			return &explanation{pos{i + 1, m[3] + end + 2}, "text follows the closing quote: put all of the value in quotes, or none of it"}
 		}
 	}
@@ -212,7 +218,8 @@ func (b broken) start() *explanation {
 		return &explanation{pos{b.at + 1, m[2] + 1}, "text that begins with a brace reads as a mapping: put it in quotes"}
 	}
 	if m := valueStart.FindStringSubmatchIndex(b.lines[b.at]); m != nil {
-		return &explanation{pos{b.at + 1, m[2] + 1}, fmt.Sprintf("a value cannot start with %s: put it in quotes", b.lines[b.at][m[2]:m[3]])}
+		return &explanation{pos{b.at + 1, m[2] + 1},
+			fmt.Sprintf("a value cannot start with %s: put it in quotes", b.lines[b.at][m[2]:m[3]])}
 	}
 	return nil
 }
@@ -230,7 +237,9 @@ func (b broken) brackets() *explanation {
 		if at := strings.LastIndexAny(b.lines[i], "[{"); at >= 0 {
 			opening := b.lines[i][at : at+1]
 			closing := map[string]string{"[": "]", "{": "}"}[opening]
-			return &explanation{pos{i + 1, at + 1}, fmt.Sprintf("what opens here with %s is not closed, or a comma is missing in it: separate items by commas, and end with %s", opening, closing)}
+			return &explanation{pos{i + 1, at + 1},
+				fmt.Sprintf("what opens here with %s is not closed, or a comma is missing in it: separate items by commas, and end with %s",
+					opening, closing)}
 		}
 	}
 	return nil
@@ -289,9 +298,11 @@ func (b broken) indented() *explanation {
 	here, there := indentOf(b.lines[b.at]), indentOf(b.lines[above])
 	switch {
 	case here > there && keyAndValue.MatchString(b.lines[above]):
-		return b.on(b.at, "is indented deeper than line %d, which already has a value: give both the same indentation, remove that value, or restore the missing key or dash above this line", above+1)
+		return b.on(b.at, "is indented deeper than line %d, which already has a value: give both the same indentation, remove that "+
+			"value, or restore the missing key or dash above this line", above+1)
 	case here != there:
-		return b.on(b.at, "no line above has this indentation: give lines that belong together the same indentation, or restore the missing line above")
+		return b.on(b.at, "no line above has this indentation: give lines that belong together the same indentation, or restore the "+
+			"missing line above")
 	}
 	return nil
 }

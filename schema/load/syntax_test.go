@@ -23,7 +23,8 @@ func TestParserMessagesAreNotShown(t *testing.T) {
 			broken++
 			lines := strings.Split(data, "\n")
 			for _, f := range findings {
-				for _, words := range []string{"did not find", "could not find", "not allowed in this context", "found character", "found un", "found inv", "yaml:", "stream", "node content"} {
+				for _, words := range []string{"did not find", "could not find", "not allowed in this context", "found character",
+					"found un", "found inv", "yaml:", "stream", "node content"} {
 					require.NotContains(t, f.Message, words, data)
 				}
 				require.True(t, 1 <= f.Line && f.Line <= len(lines), "%s\n%s", f, data)

@@ -33,7 +33,8 @@ func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 			at = pos{at.line + 1, 0}
 		case c == '\t' || c == '\r' && i+1 < len(data) && data[i+1] == '\n':
 		case schema.UnsafeRune(c):
-			return fault(file, at, "file.control", "holds the character U+%04X, which is invisible or changes how text is read: remove it", c)
+			return fault(file, at, "file.control", "holds the character U+%04X, which is invisible or changes how text is read: remove it",
+				c)
 		case marks.Add(c):
 			return fault(file, at, "file.control", piled, schema.MaxMarks)
 		}
@@ -74,9 +75,11 @@ func parseYAML(file string, data []byte) (*yaml.Node, *schema.Diagnostic) {
 			at = position(second.Content[0])
 		}
 		if isEmpty(doc.Content[0]) || len(second.Content) == 0 || isEmpty(second.Content[0]) {
-			return nil, fault(file, pos{lastMark(data, at.line), 1}, "yaml.second-document", "this line starts a second document, and one of the two is empty: remove the line")
+			return nil, fault(file, pos{lastMark(data, at.line), 1}, "yaml.second-document",
+				"this line starts a second document, and one of the two is empty: remove the line")
 		}
-		return nil, fault(file, at, "yaml.second-document", "a second document starts here: a file holds one, put it into a file of its own")
+		return nil, fault(file, at, "yaml.second-document",
+			"a second document starts here: a file holds one, put it into a file of its own")
 	}
 }
 

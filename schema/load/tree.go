@@ -226,10 +226,12 @@ func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]an
 			continue
 		}
 		if line, ok := lines[k.Value]; ok && path == "" && k.Value == "apiVersion" {
-			r.fail(k, p, "yaml.second-document", "a second document starts here, as line %d has apiVersion already: a file holds one, put it into a file of its own", line)
+			r.fail(k, p, "yaml.second-document",
+				"a second document starts here, as line %d has apiVersion already: a file holds one, put it into a file of its own", line)
 			return m
 		} else if ok {
-			r.fail(k, p, "yaml.duplicate-key", "already defined at line %d: keep one, or restore the missing key or dash above this line", line)
+			r.fail(k, p, "yaml.duplicate-key", "already defined at line %d: keep one, or restore the missing key or dash above this line",
+				line)
 			continue
 		}
 		lines[k.Value] = k.Line
@@ -247,7 +249,8 @@ func (r *treeReader) key(k *yaml.Node, path string) bool {
 	case !harmless(k.Value) && secretive.MatchString(k.Value): // every reader of a finding sees the path
 		r.fail(k, path, "yaml.key", "a key is something that looks like a secret: remove it, and have the secret changed")
 	case strings.TrimFunc(k.Value, isUnusualBlank) != k.Value:
-		r.fail(k, path, "yaml.key", "the key %s begins or ends with a character that only looks like a space: write spaces", short(strings.TrimFunc(k.Value, isUnusualBlank)))
+		r.fail(k, path, "yaml.key", "the key %s begins or ends with a character that only looks like a space: write spaces",
+			short(strings.TrimFunc(k.Value, isUnusualBlank)))
 	case strings.ContainsAny(k.Value, "[]"):
 		r.fail(k, path, "yaml.key", "the key %s holds a bracket: no field is called so", short(k.Value))
 	default:
@@ -296,10 +299,12 @@ func (r *treeReader) scalar(n *yaml.Node, path string) any {
 			return nil
 		}
 		if strings.Contains(path, "].") {
-			r.fail(n, path, "yaml.null", "has no value: write one; or indent the lines below, if they belong to it, and remove the dash, if it is their name")
+			r.fail(n, path, "yaml.null", "has no value: write one; or indent the lines below, if they belong to it, and remove the dash, "+
+				"if it is their name")
 			return nil
 		}
-		r.fail(n, path, "yaml.null", "has no value: write one; or indent the lines below, if they belong to it; or remove the line, if the field is optional")
+		r.fail(n, path, "yaml.null", "has no value: write one; or indent the lines below, if they belong to it; or remove the line, if "+
+			"the field is optional")
 		return nil
 	case "!!bool":
 		switch n.Value {
@@ -314,7 +319,8 @@ func (r *treeReader) scalar(n *yaml.Node, path string) any {
 		if i, err := strconv.ParseInt(n.Value, 10, 64); err == nil && plainInt.MatchString(n.Value) {
 			return i
 		}
-		r.fail(n, path, "yaml.scalar", "%s is not read the same everywhere: write a plain decimal number within 64 bits, or quote it", short(n.Value))
+		r.fail(n, path, "yaml.scalar", "%s is not read the same everywhere: write a plain decimal number within 64 bits, or quote it",
+			short(n.Value))
 		return nil
 	case "!!float":
 		if f, err := strconv.ParseFloat(n.Value, 64); err == nil && plainFloat.MatchString(n.Value) && !math.IsInf(f, 0) {

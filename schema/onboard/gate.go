@@ -26,7 +26,8 @@ func Gate(backends []string) func(before, after *schema.Desired) []schema.Diagno
 		}
 		g := &gate{before, after, backends}
 		out := g.versions(before.Platform.Versions, after.Platform.Versions)
-		out = append(out, g.runtimes(before.Platform.SharedRuntimes, after.Platform.SharedRuntimes, slices.Collect(maps.Values(after.Platform.Policies)))...)
+		out = append(out, g.runtimes(before.Platform.SharedRuntimes, after.Platform.SharedRuntimes,
+			slices.Collect(maps.Values(after.Platform.Policies)))...)
 		for _, name := range slices.Sorted(maps.Keys(after.Tenants)) {
 			if was, is := before.Tenants[name], after.Tenants[name]; was != is {
 				out = append(out, g.tenant(was, is)...)
@@ -125,14 +126,16 @@ func (g *gate) judge(h *schema.Header, path, slug string, operated *bool, severi
 	}
 	missing := c.declared()
 	if operated != nil && !*operated {
-		missing = append(missing, "2: the document names no operator_service_account of its project (operator_identity_ref of a shared runtime)")
+		missing = append(missing, "2: the document names no operator_service_account of its project (operator_identity_ref of a shared "+
+			"runtime)")
 	}
 	if len(missing) == 0 {
 		return nil
 	}
 	place := h.At(path)
 	return []schema.Diagnostic{{Severity: severity, Code: CodeIncomplete, File: h.File, Line: place.Line, Column: place.Column, Path: path,
-		Message: fmt.Sprintf("%s: the app %s (%s) is not ready for projects: %s; `%s` shows each point", path, slug, at(app.Head(), "spec"), strings.Join(missing, "; "), command)}}
+		Message: fmt.Sprintf("%s: the app %s (%s) is not ready for projects: %s; `%s` shows each point", path, slug, at(app.Head(), "spec"),
+			strings.Join(missing, "; "), command)}}
 }
 
 // declared returns what the documents of the app itself lack, with the number of each point.

@@ -104,7 +104,8 @@ func (c *check) published() Point {
 	p := Point{Name: "uses catalog, entitlement and instance", Evidence: []string{at(c.app.Head(), "spec") + ": the app"}}
 	for _, v := range c.versions {
 		if !slices.Contains(c.backends, v.Spec.RuntimeBackend) {
-			p.Missing = fmt.Sprintf("%s: runtime_backend %s is not one of %s: use one, or add a backend that passes runtimes/runtimetest", at(v.Head(), "spec.runtime_backend"), v.Spec.RuntimeBackend, strings.Join(c.backends, ", "))
+			p.Missing = fmt.Sprintf("%s: runtime_backend %s is not one of %s: use one, or add a backend that passes runtimes/runtimetest",
+				at(v.Head(), "spec.runtime_backend"), v.Spec.RuntimeBackend, strings.Join(c.backends, ", "))
 			return p
 		}
 		p.Evidence = append(p.Evidence, at(v.Head(), "spec.runtime_backend")+": version "+v.Key.Name+" on "+v.Spec.RuntimeBackend)
@@ -188,7 +189,8 @@ func (c *check) accounts() Point {
 	}
 	switch {
 	case len(accounts) == 0:
-		p.Missing = "no instance of the app names an operator_service_account, and no shared runtime an operator_identity_ref: declare an account in service-accounts/ and name it"
+		p.Missing = "no instance of the app names an operator_service_account, and no shared runtime an operator_identity_ref: declare " +
+			"an account in service-accounts/ and name it"
 	case c.app.Spec.Requires.Permissions == nil:
 		p.Missing = c.noRequires()
 	default:
@@ -218,7 +220,8 @@ func (c *check) boundaries() Point {
 					tried++
 					actor := authority.Actor{ServiceAccount: sa.Key, Proof: authority.ProofToken, Endpoint: endpoint}
 					if authority.May(c.rules, actor, permission, scope).Allowed {
-						p.Missing = fmt.Sprintf("%s may use %s in %s.%s: remove the role that gives it", sa.Key, permission, scope.Tenant, scope.Project)
+						p.Missing = fmt.Sprintf("%s may use %s in %s.%s: remove the role that gives it", sa.Key, permission, scope.Tenant,
+							scope.Project)
 						return p
 					}
 				}
@@ -245,7 +248,8 @@ func (c *check) events() Point {
 		p.Missing = "no version is active, so no backend emits events"
 		return p
 	}
-	p.Evidence = append(p.Evidence, "Berth emits them for every backend, each with the correlation id of its change (berth schema export --events)")
+	p.Evidence = append(p.Evidence,
+		"Berth emits them for every backend, each with the correlation id of its change (berth schema export --events)")
 	return p
 }
 
@@ -255,7 +259,8 @@ func (c *check) sources() Point {
 		for _, name := range slices.Sorted(maps.Keys(v.Spec.Manifest.Artifacts)) {
 			source := v.Spec.Manifest.Artifacts[name].Source
 			here := at(v.Head(), "spec.manifest.artifacts."+name+".source")
-			if c.Platform.ArtifactSources[source] == nil && (c.app.Key.Tenant == "" || c.Tenants[c.app.Key.Tenant].ArtifactSources[source] == nil) {
+			if c.Platform.ArtifactSources[source] == nil &&
+				(c.app.Key.Tenant == "" || c.Tenants[c.app.Key.Tenant].ArtifactSources[source] == nil) {
 				p.Missing = fmt.Sprintf("%s: the source %s is not declared in artifact-sources/", here, source)
 				return p
 			}
@@ -276,13 +281,15 @@ func (c *check) lifecycle() Point {
 	}
 	for _, v := range c.versions {
 		if v.Spec.Manifest.UpgradeFrom == nil && len(c.versions) > 1 {
-			p.Missing = at(v.Head(), "spec.manifest") + ": upgrade_from is missing: list the versions from which an instance may change to this one"
+			p.Missing = at(v.Head(), "spec.manifest") +
+				": upgrade_from is missing: list the versions from which an instance may change to this one"
 			return p
 		}
 		for _, from := range v.Spec.Manifest.UpgradeFrom {
 			p.Evidence = append(p.Evidence, fmt.Sprintf("%s: from %s to %s", at(v.Head(), "spec.manifest.upgrade_from"), from, v.Key.Name))
 			if back := names[from]; back != nil && !slices.Contains(back.Spec.Manifest.UpgradeFrom, v.Key.Name) {
-				p.Missing = fmt.Sprintf("%s: no way back from %s to %s: add %s to upgrade_from of %s", at(back.Head(), "spec.manifest"), v.Key.Name, from, v.Key.Name, from)
+				p.Missing = fmt.Sprintf("%s: no way back from %s to %s: add %s to upgrade_from of %s", at(back.Head(), "spec.manifest"),
+					v.Key.Name, from, v.Key.Name, from)
 				return p
 			}
 		}
@@ -291,7 +298,9 @@ func (c *check) lifecycle() Point {
 	case len(c.versions) == 0:
 		p.Missing = "no version is active"
 	case len(c.versions) == 1:
-		p.Evidence = append(p.Evidence, at(c.versions[0].Head(), "spec.version")+": the only version; a change of its values is upgraded and rolled back by a pull request")
+		p.Evidence = append(p.Evidence,
+			at(c.versions[0].Head(), "spec.version")+
+				": the only version; a change of its values is upgraded and rolled back by a pull request")
 	}
 	p.Evidence = append(p.Evidence, "removing the document deletes the instance, unless deletion_protection is set")
 	return p
@@ -300,7 +309,9 @@ func (c *check) lifecycle() Point {
 func (c *check) runbook() Point {
 	p := Point{Name: "has a support runbook"}
 	if c.app.Spec.Runbook == "" {
-		p.Missing = at(c.app.Head(), "spec") + ": spec.runbook is missing: name the page with the steps from an error by its correlation id to the log, the ledger, the trace and the events"
+		p.Missing = at(c.app.Head(), "spec") +
+			": spec.runbook is missing: name the page with the steps from an error by its correlation id to the log, the ledger, the " +
+			"trace and the events"
 		return p
 	}
 	notes, below := c.Platform.Notes, "platform/"

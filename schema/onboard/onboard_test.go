@@ -95,10 +95,12 @@ func TestEachPointNeedsItsEvidence(t *testing.T) {
 		return numbers
 	}
 	require.Equal(t, []int{1}, failing(nil, []string{"ray"}), "a backend that Berth does not have")
-	require.Nil(t, failing(map[string]string{"tenants/physics/projects/lattice/instances/train.yaml": strings.Replace(string(train), "  operator_service_account: ci\n", "", 1)}, backends.Names()), "the operator of the shared runtime is an operator too")
+	require.Nil(t, failing(map[string]string{"tenants/physics/projects/lattice/instances/train.yaml": strings.Replace(string(train),
+		"  operator_service_account: ci\n", "", 1)}, backends.Names()), "the operator of the shared runtime is an operator too")
 	second := strings.NewReplacer("name: 22-05", "name: next", "version: 22.05.8", "version: \"22.05\"").Replace(string(text))
 	require.NotEqual(t, string(text), second)
-	require.Equal(t, []int{6}, failing(map[string]string{"platform/catalog/slurm/next.yaml": second}, backends.Names()), "two versions without a way")
+	require.Equal(t, []int{6}, failing(map[string]string{"platform/catalog/slurm/next.yaml": second}, backends.Names()),
+		"two versions without a way")
 	require.Empty(t, onboard.Apps(campus(t, nil), "", "nothing"))
 }
 

@@ -25,13 +25,15 @@ func admissionLayers(p *schema.Platform, t *schema.TenantEstate, app string, abo
 		return above // denied
 	}
 	return append(slices.Clip(above), layer{scope: ScopeAdmission, header: &a.Header, prefix: "spec",
-		Overlay: schema.Overlay{AllowedControlPlaneScopes: a.Spec.AllowedControlPlaneScopes, ArtifactSourceAllowlist: a.Spec.ArtifactSourceAllowlist}})
+		Overlay: schema.Overlay{AllowedControlPlaneScopes: a.Spec.AllowedControlPlaneScopes,
+			ArtifactSourceAllowlist: a.Spec.ArtifactSourceAllowlist}})
 }
 
 // notAdmitted says what is missing for a tenant's own app.
 func notAdmitted(app *schema.App) string {
 	path, _ := schema.AdmissionKey(app.Key.Tenant, app.Key.Name).Path()
-	return fmt.Sprintf("the app %s of the tenant is a proposal without an admission (no %s): ask a user with apps.catalog.admit for one", app.Key.Name, path)
+	return fmt.Sprintf("the app %s of the tenant is a proposal without an admission (no %s): ask a user with apps.catalog.admit for one",
+		app.Key.Name, path)
 }
 
 // entitlements denies the enabled entitlements of a project to own apps of the tenant that are not
@@ -63,7 +65,8 @@ func (j *judgement) admitted() {
 	if !slices.Contains(allowed, backend) {
 		at := j.version.At("spec.runtime_backend")
 		j.say(schema.Deny, ruleAdmission, j.admission.At("spec.allowed_runtime_backends"), "spec.version", backend, "",
-			"%s runs on %s (%s:%d), and the app is admitted on %s only", j.version.Key, backend, at.File, at.Line, strings.Join(allowed, ", "))
+			"%s runs on %s (%s:%d), and the app is admitted on %s only", j.version.Key, backend, at.File, at.Line,
+			strings.Join(allowed, ", "))
 	}
 }
 
@@ -78,7 +81,9 @@ func (j explainer) explainAdmission() []Value {
 	}
 	allowed := j.admission.Spec.AllowedRuntimeBackends
 	return []Value{
-		j.value("admitted", true, append(steps, Step{ScopeAdmission, j.admission.At("metadata.name"), "admitted", true}), "spec.app", ruleAdmission),
-		j.value("allowed_runtime_backends", allowed, []Step{{ScopeAdmission, j.admission.At("spec.allowed_runtime_backends"), allowed, allowed}}, "spec.version", ruleAdmission),
+		j.value("admitted", true, append(steps, Step{ScopeAdmission, j.admission.At("metadata.name"), "admitted", true}), "spec.app",
+			ruleAdmission),
+		j.value("allowed_runtime_backends", allowed,
+			[]Step{{ScopeAdmission, j.admission.At("spec.allowed_runtime_backends"), allowed, allowed}}, "spec.version", ruleAdmission),
 	}
 }

@@ -25,15 +25,20 @@ func beam(extra string) string {
 }
 
 func admission(scopes, backends, sources string) string {
-	return document("AppAdmission", "beamline", "allowed_control_plane_scopes: ["+scopes+"]\nallowed_runtime_backends: ["+backends+"]\nartifact_source_allowlist: ["+sources+"]")
+	return document("AppAdmission", "beamline",
+		"allowed_control_plane_scopes: ["+scopes+"]\nallowed_runtime_backends: ["+backends+"]\nartifact_source_allowlist: ["+sources+"]")
 }
 
 // A tenant's own app is used only as far as the platform admits it. Each denial names the document of
 // the tenant and the admission, or says that the admission is missing (F9).
 func TestOwnAppNeedsAdmission(t *testing.T) {
-	const none = "the app beamline of the tenant is a proposal without an admission (no " + beamAdmission + "): ask a user with apps.catalog.admit for one (" + beamApp + ":5)"
-	runtime := document("SharedRuntime", "beam", "app: beamline\nversion: 2026-1\ndisplay_name: Beam\nenvironment: beam\noperating_mode: tenant_dedicated\ncontrol_plane_scope: tenant\noperator_identity_ref: department")
-	shares := strings.Replace(campusFile(t, beamApp, "", ""), "  category", "  supports: {control_plane_scopes: [project, tenant]}\n  category", 1)
+	const none = "the app beamline of the tenant is a proposal without an admission (no " + beamAdmission +
+		"): ask a user with apps.catalog.admit for one (" + beamApp + ":5)"
+	runtime := document("SharedRuntime", "beam",
+		"app: beamline\nversion: 2026-1\ndisplay_name: Beam\nenvironment: beam\noperating_mode: tenant_dedicated\ncontrol_plane_scope: "+
+			"tenant\noperator_identity_ref: department")
+	shares := strings.Replace(campusFile(t, beamApp, "", ""), "  category",
+		"  supports: {control_plane_scopes: [project, tenant]}\n  category", 1)
 	for name, tc := range map[string]struct {
 		over map[string]string
 		want []string
@@ -42,31 +47,52 @@ func TestOwnAppNeedsAdmission(t *testing.T) {
 		"no admission": {map[string]string{beamAdmission: ""}, []string{
 			beamEntitled + ":4:9: error: metadata.name: " + none + " [policy.admission]",
 			beamInstance + ":6:8: error: spec.app: " + none + " [policy.admission]"}},
-		"no admission, no entitlement": {map[string]string{beamAdmission: "", beamEntitled: document("Entitlement", "beamline", "enabled: false"), beamInstance: ""}, nil},
-		"another tenant's admission":   {map[string]string{beamAdmission: "", "platform/admissions/biology/beamline.yaml": campusFile(t, beamAdmission, "", ""), beamInstance: ""}, []string{beamEntitled + ":4:9: error: metadata.name: " + none + " [policy.admission]"}},
-		"another app's admission":      {map[string]string{beamAdmission: "", "platform/admissions/physics/other.yaml": strings.Replace(campusFile(t, beamAdmission, "", ""), "name: beamline", "name: other", 1), beamInstance: ""}, []string{beamEntitled + ":4:9: error: metadata.name: " + none + " [policy.admission]"}},
+		"no admission, no entitlement": {map[string]string{beamAdmission: "",
+			beamEntitled: document("Entitlement", "beamline", "enabled: false"), beamInstance: ""}, nil},
+		"another tenant's admission": {map[string]string{beamAdmission: "",
+			"platform/admissions/biology/beamline.yaml": campusFile(t, beamAdmission, "", ""), beamInstance: ""},
+			[]string{beamEntitled + ":4:9: error: metadata.name: " + none + " [policy.admission]"}},
+		"another app's admission": {map[string]string{beamAdmission: "",
+			"platform/admissions/physics/other.yaml": strings.Replace(campusFile(t, beamAdmission, "", ""), "name: beamline", "name: other",
+				1), beamInstance: ""}, []string{beamEntitled + ":4:9: error: metadata.name: " + none + " [policy.admission]"}},
 		"another scope": {map[string]string{beamAdmission: admission("tenant", "slurm", "registry.physics.example")}, []string{
-			beamInstance + ":5:1: error: spec.control_plane_scope: project is not allowed, only tenant (" + beamAdmission + ":6) [policy.allowed_control_plane_scopes]"}},
+			beamInstance + ":5:1: error: spec.control_plane_scope: project is not allowed, only tenant (" + beamAdmission +
+				":6) [policy.allowed_control_plane_scopes]"}},
 		"another backend": {map[string]string{beamAdmission: admission("project", "ray, k8s", "registry.physics.example")}, []string{
-			beamInstance + ":7:12: error: spec.version: AppVersion physics/beamline/2026-1 runs on slurm (" + beamVersion + ":7), and the app is admitted on ray, k8s only (" + beamAdmission + ":7) [policy.admission]"}},
+			beamInstance + ":7:12: error: spec.version: AppVersion physics/beamline/2026-1 runs on slurm (" + beamVersion +
+				":7), and the app is admitted on ray, k8s only (" + beamAdmission + ":7) [policy.admission]"}},
 		"no source": {map[string]string{beamAdmission: admission("project", "slurm", "")}, []string{
-			beamInstance + ":7:12: error: spec.version: the artifact packages of AppVersion physics/beamline/2026-1 comes from ArtifactSource physics/department: registry.physics.example is not allowed, nothing is (" + beamAdmission + ":8) [policy.artifact_source_allowlist]"}},
+			beamInstance + ":7:12: error: spec.version: the artifact packages of AppVersion physics/beamline/2026-1 comes from " +
+				"ArtifactSource physics/department: registry.physics.example is not allowed, nothing is (" + beamAdmission +
+				":8) [policy.artifact_source_allowlist]"}},
 		"a source that the tenant names as one that is admitted": {map[string]string{
 			"tenants/physics/artifact-sources/registry.yaml": source("registry", "type: oci\nhost: other.physics.example"),
 			beamVersion:   strings.Replace(campusFile(t, beamVersion, "", ""), "source: department", "source: registry", 1),
 			beamAdmission: admission("project", "slurm", "registry.campus.example")}, []string{
-			beamInstance + ":7:12: error: spec.version: the artifact packages of AppVersion physics/beamline/2026-1 comes from ArtifactSource physics/registry: other.physics.example is not allowed, only registry.campus.example (" + beamAdmission + ":8) [policy.artifact_source_allowlist]"}},
+			beamInstance + ":7:12: error: spec.version: the artifact packages of AppVersion physics/beamline/2026-1 comes from " +
+				"ArtifactSource physics/registry: other.physics.example is not allowed, only registry.campus.example (" + beamAdmission +
+				":8) [policy.artifact_source_allowlist]"}},
 		"what the platform's source does not share": {map[string]string{
-			beamVersion: strings.NewReplacer("source: department", "source: mirror", "beamline/slurm:22.05.8", "debian/slurm.tar").Replace(campusFile(t, beamVersion, "", ""))}, []string{
-			beamVersion + ":27:17: error: spec.manifest.artifacts.packages.source: ArtifactSource mirror shares nothing with tenants: the platform names repositories in it for what they publish, or another source is used (platform/artifact-sources/mirror.yaml:9) [policy.repositories]",
-			beamInstance + ":7:12: error: spec.version: ArtifactSource mirror shares nothing with tenants: the platform names repositories in it for what they publish, or another source is used (platform/artifact-sources/mirror.yaml:9) [policy.repositories]"}},
+			beamVersion: strings.NewReplacer("source: department", "source: mirror", "beamline/slurm:22.05.8",
+				"debian/slurm.tar").Replace(campusFile(t, beamVersion, "", ""))}, []string{
+			beamVersion + ":27:17: error: spec.manifest.artifacts.packages.source: ArtifactSource mirror shares nothing with tenants: " +
+				"the platform names repositories in it for what they publish, or another source is used " +
+				"(platform/artifact-sources/mirror.yaml:9) [policy.repositories]",
+			beamInstance + ":7:12: error: spec.version: ArtifactSource mirror shares nothing with tenants: the platform names " +
+				"repositories in it for what they publish, or another source is used (platform/artifact-sources/mirror.yaml:9) " +
+				"[policy.repositories]"}},
 		"a shared runtime": {map[string]string{beamApp: shares, beamRuntime: runtime}, []string{
-			beamRuntime + ":11:24: error: spec.control_plane_scope: tenant is not allowed, only project (" + beamAdmission + ":7) [policy.allowed_control_plane_scopes]"}},
-		"a shared runtime, no admission": {map[string]string{beamApp: shares, beamRuntime: runtime, beamAdmission: "", beamInstance: "", beamEntitled: ""}, []string{
+			beamRuntime + ":11:24: error: spec.control_plane_scope: tenant is not allowed, only project (" + beamAdmission +
+				":7) [policy.allowed_control_plane_scopes]"}},
+		"a shared runtime, no admission": {map[string]string{beamApp: shares, beamRuntime: runtime, beamAdmission: "", beamInstance: "",
+			beamEntitled: ""}, []string{
 			beamRuntime + ":6:8: error: spec.app: " + none + " [policy.admission]"}},
-		"a shared runtime that is admitted": {map[string]string{beamApp: shares, beamRuntime: runtime, beamAdmission: admission("project, tenant", "slurm", `"*.physics.example"`)}, nil},
-		"an entitlement that allows more": {map[string]string{beamEntitled: document("Entitlement", "beamline", "enabled: true\npolicy_overrides: {allowed_control_plane_scopes: [project, tenant]}")}, []string{
-			beamEntitled + ":7:62: error: spec.policy_overrides.allowed_control_plane_scopes[1]: allows tenant, which is not allowed above: only project (" + beamAdmission + ":7); a layer below can only narrow [policy.wider]"}},
+		"a shared runtime that is admitted": {map[string]string{beamApp: shares, beamRuntime: runtime,
+			beamAdmission: admission("project, tenant", "slurm", `"*.physics.example"`)}, nil},
+		"an entitlement that allows more": {map[string]string{beamEntitled: document("Entitlement", "beamline",
+			"enabled: true\npolicy_overrides: {allowed_control_plane_scopes: [project, tenant]}")}, []string{
+			beamEntitled + ":7:62: error: spec.policy_overrides.allowed_control_plane_scopes[1]: allows tenant, which is not allowed " +
+				"above: only project (" + beamAdmission + ":7); a layer below can only narrow [policy.wider]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			over := map[string]string{beamInstance: beam("")}
@@ -86,7 +112,8 @@ func TestOwnAppNeedsAdmission(t *testing.T) {
 // A denial of each region that a unit asks for names the regions that policy allows.
 func TestDeniedRegionsNameTheAllowedOnes(t *testing.T) {
 	const train = "tenants/physics/projects/lattice/instances/train.yaml"
-	d := estateFiles(t, campusRoot, map[string]string{train: campusFile(t, train, "requested_by:", "regions: [campus-west]\n  requested_by:")})
+	d := estateFiles(t, campusRoot,
+		map[string]string{train: campusFile(t, train, "requested_by:", "regions: [campus-west]\n  requested_by:")})
 	got := policy.Findings(policy.Evaluate(d).Decisions())
 	require.Len(t, got, 1)
 	require.Contains(t, got[0].Message, "spec.regions: policy does not allow campus-west, only campus-north (")
@@ -98,12 +125,15 @@ func TestAdmissionThatNoVersionMeetsIsReported(t *testing.T) {
 		admission string
 		want      []string
 	}{
-		"scope": {admission("tenant", "slurm", "registry.physics.example"), []string{":6:3: warning: spec.allowed_control_plane_scopes: this " +
-			"admission allows no instance of beamline: the app supports project (" + beamApp + ")"}},
-		"backend": {admission("project", "ray", "registry.physics.example"), []string{":7:3: warning: spec.allowed_runtime_backends: this " +
-			"admission allows no instance of beamline: its versions run on slurm (" + beamApp + ")"}},
-		"host": {admission("project", "slurm", "quay.example"), []string{":8:3: warning: spec.artifact_source_allowlist: this admission allows no " +
-			"instance of beamline: its versions have artifacts from registry.physics.example (" + beamApp + ")"}},
+		"scope": {admission("tenant", "slurm", "registry.physics.example"),
+			[]string{":6:3: warning: spec.allowed_control_plane_scopes: this " +
+				"admission allows no instance of beamline: the app supports project (" + beamApp + ")"}},
+		"backend": {admission("project", "ray", "registry.physics.example"),
+			[]string{":7:3: warning: spec.allowed_runtime_backends: this " +
+				"admission allows no instance of beamline: its versions run on slurm (" + beamApp + ")"}},
+		"host": {admission("project", "slurm", "quay.example"),
+			[]string{":8:3: warning: spec.artifact_source_allowlist: this admission allows no " +
+				"instance of beamline: its versions have artifacts from registry.physics.example (" + beamApp + ")"}},
 		"met": {admission("tenant, project", "ray, slurm", `"*.physics.example"`), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,10 +205,11 @@ func TestOwnAppsOfTenantsAreUnrelated(t *testing.T) {
 	const biology = "tenants/biology/projects/genomes/"
 	over := map[string]string{
 		beamInstance: beam(""),
-		"tenants/biology/catalog/beamline/app.yaml":    campusFile(t, beamApp, "", ""),
-		"tenants/biology/catalog/beamline/2026-1.yaml": strings.Replace(strings.Split(campusFile(t, beamVersion, "", ""), "    artifacts:")[0], "max_time_minutes: 120", "max_time_minutes: 7", 1),
-		biology + "entitlements/beamline.yaml":         document("Entitlement", "beamline", "enabled: true"),
-		biology + "instances/beam.yaml":                beam(""),
+		"tenants/biology/catalog/beamline/app.yaml": campusFile(t, beamApp, "", ""),
+		"tenants/biology/catalog/beamline/2026-1.yaml": strings.Replace(strings.Split(campusFile(t, beamVersion, "", ""),
+			"    artifacts:")[0], "max_time_minutes: 120", "max_time_minutes: 7", 1),
+		biology + "entitlements/beamline.yaml": document("Entitlement", "beamline", "enabled: true"),
+		biology + "instances/beam.yaml":        beam(""),
 	}
 	d := estateFiles(t, campusRoot, over)
 	e := policy.Evaluate(d)

@@ -26,7 +26,8 @@ func (j *judgement) share(by sharedBy, of *schema.SharedRuntimeEstate, today str
 		for _, u := range members {
 			users[u.Name] = u
 		}
-		j.result.Attachments = append(j.result.Attachments, j.attachment(a, view, members, isEntitled(t, p, j.app), isSuspended(t, p, j.app.Key.Name)))
+		j.result.Attachments = append(j.result.Attachments,
+			j.attachment(a, view, members, isEntitled(t, p, j.app), isSuspended(t, p, j.app.Key.Name)))
 		j.result.Lent = append(j.result.Lent, j.lent(a, p, today)...)
 	}
 	slices.SortFunc(j.result.Attachments, func(a, b schema.EffectiveAttachment) int { return cmp.Compare(a.ProjectID, b.ProjectID) })
@@ -74,7 +75,9 @@ func usersOf(t *schema.TenantEstate, p *schema.ProjectEstate) []schema.UnixUser 
 }
 
 // attachment returns the narrower of what the owner of the runtime and the project declare.
-func (j *judgement) attachment(a *schema.Attachment, view *schema.Instance, members []schema.UnixUser, entitled, above bool) schema.EffectiveAttachment {
+func (j *judgement) attachment(
+	a *schema.Attachment, view *schema.Instance, members []schema.UnixUser, entitled, above bool,
+) schema.EffectiveAttachment {
 	s, c := &a.Spec.SubmissionPolicy, &a.Spec.ContributionPolicy
 	out := schema.EffectiveAttachment{
 		ProjectID: a.Spec.ProjectID, Name: a.Key.Name,

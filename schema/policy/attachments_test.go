@@ -55,7 +55,8 @@ func TestTermsAreTwoSided(t *testing.T) {
 	require.NotNil(t, gone.Unit(department), "the runtime itself goes on")
 
 	d := estateFiles(t, campusEstate, map[string]string{
-		analysisFile: campusFile(t, analysisFile, "  requested_by:", "  submission_limits: {max_gpus: 2, max_running_jobs: 50, queues: [night, main]}\n  requested_by:"),
+		analysisFile: campusFile(t, analysisFile, "  requested_by:",
+			"  submission_limits: {max_gpus: 2, max_running_jobs: 50, queues: [night, main]}\n  requested_by:"),
 		colliderFile: campusFile(t, colliderFile, "    priority: 100", "    queues: [main, long]\n    priority: 100"),
 	})
 	narrow := policy.Evaluate(d)
@@ -76,7 +77,8 @@ func TestTermsAreTwoSided(t *testing.T) {
 	require.True(t, ok)
 	view, ok := policy.Explain(d.Platform, d.Tenants["physics"], analysis)
 	require.True(t, ok)
-	for field, values := range map[string][]policy.Value{"attachments.physics.collider.max_gpus": x.Values, "submission_limits.max_gpus": view.Values} {
+	for field, values := range map[string][]policy.Value{"attachments.physics.collider.max_gpus": x.Values,
+		"submission_limits.max_gpus": view.Values} {
 		found := false
 		for _, v := range values {
 			if v.Field == field {
@@ -110,7 +112,8 @@ func TestClosedAttachments(t *testing.T) {
 // What suspends a project's Instance, or stands above it, suspends its attachment.
 func TestSuspendedAttachments(t *testing.T) {
 	for _, path := range []string{
-		"tenants/physics/projects/collider/project.yaml", "tenants/physics/projects/collider/entitlements/slurm.yaml", analysisFile, colliderFile,
+		"tenants/physics/projects/collider/project.yaml", "tenants/physics/projects/collider/entitlements/slurm.yaml", analysisFile,
+		colliderFile,
 	} {
 		d := estateFiles(t, campusEstate, map[string]string{path: campusFile(t, path, "\nspec:", "\nsuspend: true\nspec:")})
 		require.True(t, terms(policy.Evaluate(d), department, "physics.collider").Suspend, path)
@@ -121,8 +124,9 @@ func TestSuspendedAttachments(t *testing.T) {
 // A lent node returns with the begin of the earlier of the two days that owner and project name.
 func TestLoansEndWithTheirDay(t *testing.T) {
 	d := estateFiles(t, campusEstate, map[string]string{
-		lentFile:     campusFile(t, lentFile, "  nodes:", "  until: 2027-03-31\n  nodes:"),
-		colliderFile: campusFile(t, colliderFile, "    allow: true", "    allow: true\n    until: 2027-02-01\n    on_jobs: {cancel_after_seconds: 60}"),
+		lentFile: campusFile(t, lentFile, "  nodes:", "  until: 2027-03-31\n  nodes:"),
+		colliderFile: campusFile(t, colliderFile, "    allow: true",
+			"    allow: true\n    until: 2027-02-01\n    on_jobs: {cancel_after_seconds: 60}"),
 	})
 	var j policy.Judge
 	for day, lent := range map[string]int{"2027-01-31": 1, "2027-02-01": 0, "2027-03-30": 0} {
@@ -138,7 +142,8 @@ func TestLoansEndWithTheirDay(t *testing.T) {
 // A node is lent only where the Attachment allows it and the project has accepted the terms.
 func TestLoansNeedTheAttachment(t *testing.T) {
 	require.Len(t, policy.Evaluate(estateFiles(t, campusEstate, nil)).Unit(department).Lent, 1)
-	d := estateFiles(t, campusEstate, map[string]string{lentFile: campusFile(t, lentFile, "#", "# Refused below:")}) // no other test reads this one
+	// no other test reads this one
+	d := estateFiles(t, campusEstate, map[string]string{lentFile: campusFile(t, lentFile, "#", "# Refused below:")})
 	attachment := *d.Tenants["physics"].SharedRuntimes["department"].Attachments["collider"]
 	attachment.Spec.ContributionPolicy.Allow = false // the reader holds the Contribution back before
 	d.Tenants["physics"].SharedRuntimes["department"].Attachments["collider"] = &attachment
@@ -149,7 +154,8 @@ func TestLoansNeedTheAttachment(t *testing.T) {
 // An Attachment whose max_nodes is narrowed takes back the nodes beyond it. The first ones by the names of the
 // Contributions and their order there stay, over all Contributions of a project together.
 func TestLoansBeyondNarrowedMaxNodesAreTakenBack(t *testing.T) {
-	d := estateFiles(t, campusEstate, map[string]string{lentFile: campusFile(t, lentFile, "#", "# Changed below:")}) // no other test reads this one
+	// no other test reads this one
+	d := estateFiles(t, campusEstate, map[string]string{lentFile: campusFile(t, lentFile, "#", "# Changed below:")})
 	project, runtime := d.Tenants["physics"].Projects["collider"], d.Tenants["physics"].SharedRuntimes["department"]
 	for name, first := range project.Contributions {
 		more := *first
@@ -157,7 +163,8 @@ func TestLoansBeyondNarrowedMaxNodesAreTakenBack(t *testing.T) {
 		project.Contributions[name+"-more"] = &more
 		break
 	}
-	for most, want := range map[int][]string{0: {"gpu-3", "gpu-4", "gpu-5"}, 3: {"gpu-3", "gpu-4", "gpu-5"}, 2: {"gpu-3", "gpu-4"}, 1: {"gpu-3"}} {
+	for most, want := range map[int][]string{0: {"gpu-3", "gpu-4", "gpu-5"}, 3: {"gpu-3", "gpu-4", "gpu-5"}, 2: {"gpu-3", "gpu-4"},
+		1: {"gpu-3"}} {
 		attachment := *runtime.Attachments["collider"]
 		attachment.Spec.ContributionPolicy.MaxNodes = most // the reader holds a new Contribution beyond it back before
 		runtime.Attachments["collider"] = &attachment

@@ -12,7 +12,8 @@ import (
 // The bounds on members combine all layers, with the fate of an instance outside
 // them. Under a maximum of GPUs an instance that requests none gets none.
 func TestBoundsCombineAllLayers(t *testing.T) {
-	over := map[string]string{physPolicy: document("Policy", "policy", "allowed_skus: [gpu-a100-2]\nmax_gpus_per_instance: 4\nnoncompliant: {action: stop, grace_until: 2027-01-31}")}
+	over := map[string]string{physPolicy: document("Policy", "policy",
+		"allowed_skus: [gpu-a100-2]\nmax_gpus_per_instance: 4\nnoncompliant: {action: stop, grace_until: 2027-01-31}")}
 	d := lab(t, over)
 	for day, fate := range map[string]schema.Fate{"2027-01-30": schema.FateStopping, "2027-01-31": schema.FateStopped} {
 		e := policy.Evaluate(d, everything, policy.At(day))

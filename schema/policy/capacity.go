@@ -50,7 +50,9 @@ func (c *CapacityChecker) Check(d *schema.Desired, e *schema.Effective, allNodes
 	return out
 }
 
-func (c *CapacityChecker) tenant(platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSummary) []schema.Diagnostic {
+func (c *CapacityChecker) tenant(
+	platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSummary,
+) []schema.Diagnostic {
 	for _, k := range c.checked.get(t.Name) {
 		if k.declared == t && k.effective == e && k.nodes == nodes.id {
 			return k.findings
@@ -108,7 +110,8 @@ func withoutWorkers(declared *schema.Instance, u *schema.EffectiveUnit) *schema.
 	if len(empty) == 0 || len(u.Lent) > 0 || declared.Spec.DesiredState == schema.DesiredStopped {
 		return nil
 	}
-	f := declared.At("spec.roles").Warning("spec.roles", "capacity.no-workers", "no member runs jobs, as the count of %s is 0: jobs wait", strings.Join(empty, " and "))
+	f := declared.At("spec.roles").Warning("spec.roles", "capacity.no-workers", "no member runs jobs, as the count of %s is 0: jobs wait",
+		strings.Join(empty, " and "))
 	return &f
 }
 
@@ -144,7 +147,8 @@ func summarize(nodes map[string]*schema.Node) nodeSummary {
 		for i, g := range s.Capacity.GPUs {
 			gpus[i] = fmt.Sprintf("%s*%d", g.Type, g.Count)
 		}
-		key := fmt.Sprintf("%s %s %s %s %d %d %q %t", s.Region, s.SKU, s.Reserved, slices.Sorted(slices.Values(s.Roles)), s.Capacity.CPUs, s.Capacity.MemoryMiB, gpus, s.Cordoned)
+		key := fmt.Sprintf("%s %s %s %s %d %d %q %t", s.Region, s.SKU, s.Reserved, slices.Sorted(slices.Values(s.Roles)), s.Capacity.CPUs,
+			s.Capacity.MemoryMiB, gpus, s.Cordoned)
 		groups[key] = nodeGroup{s, groups[key].count + 1}
 	}
 	var all strings.Builder
@@ -175,7 +179,8 @@ func (d demand) check() *schema.Diagnostic {
 		return (r == "" || r == d.instance.Key.Tenant || r == d.instance.Key.ProjectID()) && slices.Contains(n.Roles, d.role.NodeRole)
 	})
 	if len(left) == 0 {
-		return d.warn("", "capacity.role", "no node that the project may use has the role %s: declare one, or ask whoever declares nodes", d.role.NodeRole)
+		return d.warn("", "capacity.role", "no node that the project may use has the role %s: declare one, or ask whoever declares nodes",
+			d.role.NodeRole)
 	}
 	for _, step := range d.steps() {
 		rest := d.keep(left, step.fits)
@@ -193,7 +198,9 @@ func (d demand) check() *schema.Diagnostic {
 		total += n.count
 	}
 	if d.role.Count > total {
-		return d.warn(".count", "capacity.members", "asks for %d members, and only %s: a node takes one member of a role; ask for fewer, or add nodes", d.role.Count, couldTake(total))
+		return d.warn(".count", "capacity.members",
+			"asks for %d members, and only %s: a node takes one member of a role; ask for fewer, or add nodes", d.role.Count,
+			couldTake(total))
 	}
 	return nil
 }
@@ -212,11 +219,13 @@ func (d demand) steps() []step {
 	var out []step
 	if regions := d.instance.Regions; len(regions) > 0 {
 		out = append(out, step{
-			fits:    func(n nodeGroup) bool { return slices.Contains(regions, n.Region) },
-			unknown: len(d.declared.Spec.Regions) > 0 && !d.known(func(n nodeGroup) bool { return slices.Contains(d.declared.Spec.Regions, n.Region) }),
-			field:   "spec.regions", code: "capacity.region",
+			fits: func(n nodeGroup) bool { return slices.Contains(regions, n.Region) },
+			unknown: len(d.declared.Spec.Regions) > 0 &&
+				!d.known(func(n nodeGroup) bool { return slices.Contains(d.declared.Spec.Regions, n.Region) }),
+			field: "spec.regions", code: "capacity.region",
 			message: func(before []nodeGroup) string {
-				return fmt.Sprintf("no node for the role %s is in %s, where the instance may be; they are in %s", r.Name, strings.Join(regions, " or "), values(before, func(n nodeGroup) string { return n.Region }))
+				return fmt.Sprintf("no node for the role %s is in %s, where the instance may be; they are in %s", r.Name,
+					strings.Join(regions, " or "), values(before, func(n nodeGroup) string { return n.Region }))
 			},
 		})
 	}
@@ -226,7 +235,8 @@ func (d demand) steps() []step {
 			unknown: asked.SKU != "" && !d.known(func(n nodeGroup) bool { return n.SKU == asked.SKU }),
 			field:   ".sku", code: "capacity.sku",
 			message: func(before []nodeGroup) string {
-				return fmt.Sprintf("no node for this role is of SKU %s; they are of SKU %s", strings.Join(r.SKUs, " or "), values(before, func(n nodeGroup) string { return n.SKU }))
+				return fmt.Sprintf("no node for this role is of SKU %s; they are of SKU %s", strings.Join(r.SKUs, " or "),
+					values(before, func(n nodeGroup) string { return n.SKU }))
 			},
 		})
 	}
@@ -237,7 +247,8 @@ func (d demand) steps() []step {
 		out = append(out, step{
 			fits: func(n nodeGroup) bool { return len(n.Capacity.GPUs) == 0 }, field: "", code: "capacity.gpus",
 			message: func([]nodeGroup) string {
-				return "every node for this role has GPUs, which policy keeps for instances that ask for them: ask for GPUs, or for another SKU"
+				return "every node for this role has GPUs, which policy keeps for instances that ask for them: ask for GPUs, or for " +
+					"another SKU"
 			},
 		})
 	}
@@ -288,7 +299,8 @@ func (d demand) atLeast(field, code, what string, want int, of func(nodeGroup) i
 			for _, n := range before {
 				most = max(most, of(n))
 			}
-			return fmt.Sprintf("each member asks for %d %s, and the most that one node has is %d: ask for less, or for more members", want, what, most)
+			return fmt.Sprintf("each member asks for %d %s, and the most that one node has is %d: ask for less, or for more members", want,
+				what, most)
 		},
 	}
 }

@@ -24,7 +24,8 @@ func capacity(d *schema.Desired) (lines []string) {
 
 // node returns a node of the lab with another capacity and additional fields.
 func node(name, capacity, more string) string {
-	return document("Node", name, "address: "+name+"\nregion: lab\nsku: gpu-a100-2\nroles: [worker]\ncapacity: {cpus: 4, memory_mib: 8000"+capacity+"}\n"+more)
+	return document("Node", name, "address: "+name+"\nregion: lab\nsku: gpu-a100-2\nroles: [worker]\ncapacity: {cpus: 4, memory_mib: 8000"+
+		capacity+"}\n"+more)
 }
 
 // worker returns the lab's instance with this worker role.
@@ -45,11 +46,14 @@ func TestWarningsForUnplaceableInstances(t *testing.T) {
 		return map[string]string{labPolicy: document("Policy", "lab", spec)}
 	}
 	cases := map[string]map[string]string{
-		"fits":                       map[string]string{trainFile: worker("{count: 4, gpus: {type: a100, count: 1}}")},
-		"no member":                  map[string]string{trainFile: worker("{count: 0, cpus: 4000}")},
-		"no nodes are known":         map[string]string{trainFile: worker("{count: 9}"), "platform/nodes/dev-gpu-1.yaml": "", "platform/nodes/dev-gpu-2.yaml": "", "platform/nodes/dev-gpu-3.yaml": "", "platform/nodes/dev-gpu-4.yaml": "", "platform/nodes/dev-lab-1.yaml": ""},
-		"said by the reader":         map[string]string{trainFile: worker("{count: 1, gpus: {type: h200, count: 1}}")},
-		"GPU type of another SKU":    map[string]string{trainFile: worker("{count: 1, sku: gpu-a100-4, gpus: {type: l4, count: 1}}"), "platform/nodes/dev-gpu-1.yaml": node("dev-gpu-1", ", gpus: [{type: l4, count: 1, devices: /dev/nvidia0}]", "")},
+		"fits":      map[string]string{trainFile: worker("{count: 4, gpus: {type: a100, count: 1}}")},
+		"no member": map[string]string{trainFile: worker("{count: 0, cpus: 4000}")},
+		"no nodes are known": map[string]string{trainFile: worker("{count: 9}"), "platform/nodes/dev-gpu-1.yaml": "",
+			"platform/nodes/dev-gpu-2.yaml": "", "platform/nodes/dev-gpu-3.yaml": "", "platform/nodes/dev-gpu-4.yaml": "",
+			"platform/nodes/dev-lab-1.yaml": ""},
+		"said by the reader": map[string]string{trainFile: worker("{count: 1, gpus: {type: h200, count: 1}}")},
+		"GPU type of another SKU": map[string]string{trainFile: worker("{count: 1, sku: gpu-a100-4, gpus: {type: l4, count: 1}}"),
+			"platform/nodes/dev-gpu-1.yaml": node("dev-gpu-1", ", gpus: [{type: l4, count: 1, devices: /dev/nvidia0}]", "")},
 		"more GPUs than a node":      map[string]string{trainFile: worker("{count: 1, sku: gpu-a100-2, gpus: {type: a100, count: 4}}")},
 		"more CPUs than a node":      map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, cpus: 8}")},
 		"more memory than a node":    map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, memory_mib: 9000}")},
@@ -61,10 +65,12 @@ func TestWarningsForUnplaceableInstances(t *testing.T) {
 		"region without nodes":       policies("allowed_regions: [south]"),
 		"region that policy ignores": map[string]string{trainFile: instance("train", "regions: [lab, south]")},
 		"SKU nobody allows":          policies("allowed_skus: [cpu-small, gpu-a100-2]"),
-		"a wider maximum":            map[string]string{"platform/policy/a.yaml": document("Policy", "a", "max_gpus_per_instance: 2"), "platform/policy/b.yaml": document("Policy", "b", "max_gpus_per_instance: 16")},
-		"no region is left":          map[string]string{"platform/policy/more.yaml": document("Policy", "more", "allowed_regions: [south]")},
-		"an admission nothing meets": {beamApp: campusFile(t, beamApp, "", ""), beamVersion: strings.Split(campusFile(t, beamVersion, "", ""),
-			"    artifacts:")[0], beamAdmission: admission("tenant", "ray", "")},
+		"a wider maximum": map[string]string{"platform/policy/a.yaml": document("Policy", "a", "max_gpus_per_instance: 2"),
+			"platform/policy/b.yaml": document("Policy", "b", "max_gpus_per_instance: 16")},
+		"no region is left": map[string]string{"platform/policy/more.yaml": document("Policy", "more", "allowed_regions: [south]")},
+		"an admission nothing meets": {beamApp: campusFile(t, beamApp, "", ""),
+			beamVersion: strings.Split(campusFile(t, beamVersion, "", ""),
+				"    artifacts:")[0], beamAdmission: admission("tenant", "ray", "")},
 	}
 	var golden strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(cases)) {

@@ -41,7 +41,8 @@ func TestDeclaredKindsHaveNoEffect(t *testing.T) {
 	declared := []string{"sites", "queues", "hooks"}
 	over := map[string]string{}
 	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(name string, _ fs.DirEntry, err error) error {
-		if path.Ext(name) == ".yaml" && slices.ContainsFunc(strings.Split(name, "/"), func(s string) bool { return slices.Contains(declared, s) }) {
+		if path.Ext(name) == ".yaml" &&
+			slices.ContainsFunc(strings.Split(name, "/"), func(s string) bool { return slices.Contains(declared, s) }) {
 			over[name] = ""
 		}
 		return err

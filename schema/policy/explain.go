@@ -20,7 +20,8 @@ type Explanation struct {
 
 // Value is one effective value of an instance.
 type Value struct {
-	Field     string            `json:"field"` // as in the documents, such as regions, roles.worker.sku, max_gpus_per_instance, config.partitions
+	// as in the documents, such as regions, roles.worker.sku, max_gpus_per_instance, config.partitions
+	Field     string            `json:"field"`
 	Value     any               `json:"value"` // the value in Effective, or the effective limit
 	Asked     any               `json:"asked,omitempty"`
 	Steps     []Step            `json:"steps"`               // layers that set it, from wide to narrow
@@ -51,7 +52,9 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 	}
 	j := explainer{all[i].outside(o.outside)}
 	out := j.explanation()
-	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("regions"), j.explainLimits(all), []Value{j.explainSources(), j.explainState()}, j.explainSuspend(), j.explainDocument(), j.explainUsers(t, project), j.explainConfig())
+	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("regions"), j.explainLimits(all),
+		[]Value{j.explainSources(), j.explainState()}, j.explainSuspend(), j.explainDocument(), j.explainUsers(t, project),
+		j.explainConfig())
 	if j.instance.Spec.SharedRuntime != "" {
 		out.Values = append(carriedOnly(out.Values), j.explainView(p, t)...)
 	}
@@ -98,7 +101,8 @@ func (j explainer) value(name string, v any, steps []Step, field, rule string) V
 // said returns the step of a document for its field; with the scope of a default if
 // the reader filled the field in.
 func said(scope Scope, h *schema.Header, field string, says, value any) Step {
-	if _, ok := slices.BinarySearchFunc(h.Fields, field, func(f schema.FieldPos, path string) int { return strings.Compare(f.Path, path) }); !ok {
+	if _, ok := slices.BinarySearchFunc(h.Fields, field,
+		func(f schema.FieldPos, path string) int { return strings.Compare(f.Path, path) }); !ok {
 		scope = ScopeDefault
 	}
 	return Step{scope, h.At(field), says, value}
@@ -131,7 +135,8 @@ func (j explainer) explainCatalog() []Value {
 	}
 	if j.ent != nil {
 		enabled := j.ent.Spec.Enabled
-		out = append(out, j.value("entitlement.enabled", enabled, []Step{{ScopeEntitlement, j.ent.At("spec.enabled"), enabled, enabled}}, "spec.app", "entitlement"))
+		out = append(out, j.value("entitlement.enabled", enabled, []Step{{ScopeEntitlement, j.ent.At("spec.enabled"), enabled, enabled}},
+			"spec.app", "entitlement"))
 	}
 	return append(out, j.explainAdmission()...)
 }
@@ -280,7 +285,8 @@ func (j explainer) becoming(value any) Step {
 
 // explainSuspend explains which documents suspend the instance.
 func (j explainer) explainSuspend() []Value {
-	scopes := map[schema.Kind]Scope{schema.KindTenant: ScopeTenant, schema.KindProject: ScopeProject, schema.KindEntitlement: ScopeEntitlement, schema.KindInstance: ScopeInstance}
+	scopes := map[schema.Kind]Scope{schema.KindTenant: ScopeTenant, schema.KindProject: ScopeProject,
+		schema.KindEntitlement: ScopeEntitlement, schema.KindInstance: ScopeInstance}
 	var steps []Step
 	for _, h := range j.suspension() {
 		steps = append(steps, Step{scopes[h.Key.Kind], h.At("suspend"), true, true})

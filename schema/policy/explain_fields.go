@@ -47,7 +47,8 @@ func (j explainer) explainRoles(declared map[string]schema.InstanceRole) []Value
 			count.Steps = append(count.Steps, j.asks("spec."+at+"count", want.Count, want.Count))
 		}
 		out = append(out, j.of(at+"node_role", "spec.manifest."+at+"node_role", m.NodeRole))
-		out = append(out, given(j.of(at+"control_plane", "spec.manifest."+at+"control_plane", m.ControlPlane), j.of(at+"shareable", "spec.manifest."+at+"shareable", m.Shareable))...)
+		out = append(out, given(j.of(at+"control_plane", "spec.manifest."+at+"control_plane", m.ControlPlane),
+			j.of(at+"shareable", "spec.manifest."+at+"shareable", m.Shareable))...)
 		out = append(out, count)
 		if want.GPUs != nil {
 			out = append(out, given(j.says(at+"gpus.type", want.GPUs.Type), j.says(at+"gpus.count", want.GPUs.Count))...)
@@ -69,7 +70,8 @@ func (j explainer) config(over map[string]any) []Value {
 	for _, key := range slices.Sorted(maps.Keys(made)) {
 		v := Value{Field: "config." + key, Value: canonical(made[key])}
 		if says, ok := under[key]; ok {
-			v.Steps = append(v.Steps, said(ScopeVersion, &j.version.Header, "spec.manifest.parameters."+key, canonical(says), canonical(says)))
+			v.Steps = append(v.Steps, said(ScopeVersion, &j.version.Header, "spec.manifest.parameters."+key, canonical(says),
+				canonical(says)))
 		}
 		if says, ok := over[key]; ok {
 			v.Steps = append(v.Steps, j.asks("spec.config."+key, canonical(says), canonical(made[key])))
@@ -84,7 +86,8 @@ func (j explainer) config(over map[string]any) []Value {
 func (j explainer) explainDocument() []Value {
 	spec := &j.instance.Spec
 	out := []Value{
-		j.says("app", spec.App), j.says("version", spec.Version), j.of("runtime_backend", "spec.runtime_backend", j.version.Spec.RuntimeBackend),
+		j.says("app", spec.App), j.says("version", spec.Version),
+		j.of("runtime_backend", "spec.runtime_backend", j.version.Spec.RuntimeBackend),
 		j.says("display_name", spec.DisplayName), j.says("tenant_boundary_mode", spec.TenantBoundaryMode), j.onJobs(spec.OnJobs),
 	}
 	if uid := j.instance.UID; uid != "" {
@@ -158,10 +161,12 @@ func ExplainShared(d *schema.Desired, key schema.Key, opts ...Option) (out Expla
 	j := explainer{evaluated}
 	spec := &e.Runtime.Spec
 	out = j.explanation()
-	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("placement_intent.regions"), []Value{j.explainGPUs(), j.explainSources(), j.explainState(),
-		j.says("app", spec.App), j.says("version", spec.Version), j.of("runtime_backend", "spec.runtime_backend", j.version.Spec.RuntimeBackend),
-		j.says("display_name", spec.DisplayName), j.onJobs(spec.OnJobs),
-	})
+	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("placement_intent.regions"),
+		[]Value{j.explainGPUs(), j.explainSources(), j.explainState(),
+			j.says("app", spec.App), j.says("version", spec.Version),
+			j.of("runtime_backend", "spec.runtime_backend", j.version.Spec.RuntimeBackend),
+			j.says("display_name", spec.DisplayName), j.onJobs(spec.OnJobs),
+		})
 	optional := given(j.says("environment", spec.Environment), j.says("operator_identity_ref", spec.OperatorIdentityRef),
 		j.says("billing_policy_ref", spec.BillingPolicyRef), j.says("deletion_protection", spec.DeletionProtection))
 	intent := schema.PlacementIntent{}
@@ -199,7 +204,8 @@ func (j explainer) explainTerms(prefix string, a *schema.Attachment, view *schem
 		name, _, _ := strings.Cut(left.Type().Field(i).Tag.Get("json"), ",")
 		v := Value{Field: prefix + "." + name, Value: left.Field(i).Interface()}
 		if !was.Field(i).IsZero() {
-			v.Steps = append(v.Steps, Step{ScopeAttachment, a.At("spec.submission_policy." + name), was.Field(i).Interface(), was.Field(i).Interface()})
+			v.Steps = append(v.Steps, Step{ScopeAttachment, a.At("spec.submission_policy." + name), was.Field(i).Interface(),
+				was.Field(i).Interface()})
 		}
 		if !says.Field(i).IsZero() {
 			v.Steps = append(v.Steps, Step{ScopeInstance, view.At("spec.submission_limits." + name), says.Field(i).Interface(), v.Value})

@@ -17,12 +17,16 @@ func TestExplainCoversAllLayers(t *testing.T) {
 	data, err := os.ReadFile("../../examples/lab/" + slurmVersion)
 	require.NoError(t, err)
 	d := lab(t, map[string]string{
-		slurmVersion:              string(data),
-		registryFile:              source("registry", "type: oci\nhost: registry.example:5000"),
-		"platform/policy/zz.yaml": document("Policy", "zz", "artifact_source_allowlist: [\"*.example\"]\nhard_deny: {apps: [ray]}\nnoncompliant: {action: stop, grace_until: 2027-01-31}"),
-		physPolicy:                document("Policy", "policy", "max_gpus_per_instance: 6\nallowed_regions: [lab, mars]\nmax_instances_per_project: 2"),
-		entitlement:               document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {allowed_skus: [cpu-small, gpu-a100-4], max_gpus_per_instance: 7, artifact_source_allowlist: [registry.example]}"),
-		trainFile:                 instance("train", "regions: [mars, lab]\nroles: {worker: {count: 2, sku: gpu-a100-2, gpus: {count: 2}}}\nconfig: {scheduler: {interval_seconds: 5}}"),
+		slurmVersion: string(data),
+		registryFile: source("registry", "type: oci\nhost: registry.example:5000"),
+		"platform/policy/zz.yaml": document("Policy", "zz",
+			"artifact_source_allowlist: [\"*.example\"]\nhard_deny: {apps: [ray]}\nnoncompliant: {action: stop, grace_until: 2027-01-31}"),
+		physPolicy: document("Policy", "policy", "max_gpus_per_instance: 6\nallowed_regions: [lab, mars]\nmax_instances_per_project: 2"),
+		entitlement: document("Entitlement", "slurm",
+			"enabled: true\npolicy_overrides: {allowed_skus: [cpu-small, gpu-a100-4], max_gpus_per_instance: 7, "+
+				"artifact_source_allowlist: [registry.example]}"),
+		trainFile: instance("train", "regions: [mars, lab]\nroles: {worker: {count: 2, sku: gpu-a100-2, gpus: {count: 2}}}\nconfig: "+
+			"{scheduler: {interval_seconds: 5}}"),
 	})
 	e, ok := policy.Explain(d.Platform, d.Tenants["physics"], train, everything, policy.At("2027-01-31"))
 	require.True(t, ok)
@@ -39,7 +43,8 @@ func TestExplainCoversAllLayers(t *testing.T) {
 func TestExplainRefusesUnknownInstance(t *testing.T) {
 	d := lab(t, nil)
 	for _, key := range []schema.Key{
-		schema.InstanceKey("physics", "lattice", "nobody"), schema.InstanceKey("physics", "nowhere", "train"), schema.InstanceKey("biology", "lattice", "train"),
+		schema.InstanceKey("physics", "lattice", "nobody"), schema.InstanceKey("physics", "nowhere", "train"),
+		schema.InstanceKey("biology", "lattice", "train"),
 	} {
 		_, ok := policy.Explain(d.Platform, d.Tenants["physics"], key)
 		require.False(t, ok)
@@ -121,7 +126,8 @@ func TestExplainSharedRuntime(t *testing.T) {
 	text, err := os.ReadFile("../../examples/campus/" + file)
 	require.NoError(t, err)
 	other := strings.Replace(string(text), "  placement_intent:\n    regions: [campus-north]\n", "", 1)
-	d = estateFiles(t, "../../examples/campus", map[string]string{file: strings.Replace(other, "      count: 1\n", "      count: 1\n      sku: gpu-a100-4\n", 1)})
+	d = estateFiles(t, "../../examples/campus",
+		map[string]string{file: strings.Replace(other, "      count: 1\n", "      count: 1\n      sku: gpu-a100-4\n", 1)})
 	values = find(department)
 	require.Equal(t, []string{"gpu-a100-4"}, values["roles.worker.sku"].Value)
 	require.Equal(t, []string{"campus-north", "campus-south"}, values["placement_intent.regions"].Value, "what policy leaves of any")
@@ -148,9 +154,11 @@ func TestExplainOutsideOverridesFate(t *testing.T) {
 		}
 		return n
 	}
-	region := schema.Decision{Key: train, Field: "spec.regions", Verdict: schema.Stop, Rule: "allowed_regions", Source: line, Message: "worker-0 on gpu-1: a node in region lab is not allowed"}
+	region := schema.Decision{Key: train, Field: "spec.regions", Verdict: schema.Stop, Rule: "allowed_regions", Source: line,
+		Message: "worker-0 on gpu-1: a node in region lab is not allowed"}
 	gpus := schema.Decision{Key: train, Field: "spec.roles.worker.gpus", Verdict: schema.Deny, Rule: "max_gpus_per_instance",
-		Source: schema.Position{File: "platform/policy/lab.yaml", Line: 10, Column: 26}, Message: "worker-0 on gpu-1: a node with GPUs that it does not ask for is not allowed"}
+		Source:  schema.Position{File: "platform/policy/lab.yaml", Line: 10, Column: 26},
+		Message: "worker-0 on gpu-1: a node with GPUs that it does not ask for is not allowed"}
 	explained := func(over map[string]string, n *schema.Noncompliance) (policy.Explanation, map[string]policy.Value) {
 		over["platform/policy/zz.yaml"] = document("Policy", "zz", "noncompliant: {action: stop, grace_until: 2027-01-31}")
 		d := lab(t, over)

@@ -33,15 +33,18 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 	status := func() schema.CatalogStatus {
 		return []schema.CatalogStatus{schema.StatusActive, schema.StatusDeprecated, schema.StatusDisabled}[c(3)]
 	}
-	p := &schema.Platform{Apps: map[string]*schema.App{}, Versions: map[string]map[string]*schema.AppVersion{}, Policies: map[string]*schema.Policy{}, ArtifactSources: map[string]*schema.ArtifactSource{}}
+	p := &schema.Platform{Apps: map[string]*schema.App{}, Versions: map[string]map[string]*schema.AppVersion{},
+		Policies: map[string]*schema.Policy{}, ArtifactSources: map[string]*schema.ArtifactSource{}}
 	for _, name := range []string{"p", "q"}[:c(3)] {
 		spec := schema.PolicySpec{Overlay: c.overlay(), Noncompliant: noncompliant()}
 		if c(4) == 0 {
 			spec.HardDeny.Apps = []string{"one", "two"}[:1+c(2)]
 		}
-		p.Policies[name] = &schema.Policy{Header: head("platform/policy/"+name+".yaml", schema.Key{Kind: schema.KindPolicy, Name: name}), Spec: spec}
+		p.Policies[name] = &schema.Policy{Header: head("platform/policy/"+name+".yaml", schema.Key{Kind: schema.KindPolicy, Name: name}),
+			Spec: spec}
 	}
-	p.ArtifactSources["s"] = &schema.ArtifactSource{Header: head("platform/artifact-sources/s.yaml", schema.Key{Kind: schema.KindArtifactSource, Name: "s"}),
+	p.ArtifactSources["s"] = &schema.ArtifactSource{Header: head("platform/artifact-sources/s.yaml",
+		schema.Key{Kind: schema.KindArtifactSource, Name: "s"}),
 		Spec: schema.ArtifactSourceSpec{Type: schema.SourceOCI, Host: []string{"a.x", "y:2", "x"}[c(3)]}}
 	project := &schema.ProjectEstate{Name: "p", Entitlements: map[string]*schema.Entitlement{}, Instances: map[string]*schema.Instance{}}
 	t := &schema.TenantEstate{Name: "t", Projects: map[string]*schema.ProjectEstate{"p": project}}
@@ -50,22 +53,28 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 			Spec: schema.PolicySpec{Overlay: c.overlay(), Noncompliant: noncompliant()}}
 	}
 	for _, app := range []string{"one", "two"} {
-		p.Apps[app] = &schema.App{Header: head("platform/catalog/"+app+"/app.yaml", schema.Key{Kind: schema.KindApp, Name: app}), Spec: schema.AppSpec{Status: status(),
-			Supports: schema.AppSupports{OperatingModes: names[c(7)/6:], ControlPlaneScopes: names[:4-c(7)/6]}}}
-		manifest := schema.Manifest{Parameters: raw(), Roles: map[string]schema.ManifestRole{"control": {ControlPlane: true, Min: 1, Max: 1}, "worker": {Max: 9}}}
+		p.Apps[app] = &schema.App{Header: head("platform/catalog/"+app+"/app.yaml", schema.Key{Kind: schema.KindApp, Name: app}),
+			Spec: schema.AppSpec{Status: status(),
+				Supports: schema.AppSupports{OperatingModes: names[c(7)/6:], ControlPlaneScopes: names[:4-c(7)/6]}}}
+		manifest := schema.Manifest{Parameters: raw(),
+			Roles: map[string]schema.ManifestRole{"control": {ControlPlane: true, Min: 1, Max: 1}, "worker": {Max: 9}}}
 		if c(2) == 0 {
 			manifest.Artifacts = map[string]schema.ManifestArtifact{"image": {Source: "s"}}
 		}
-		p.Versions[app] = map[string]*schema.AppVersion{"v": {Header: head("platform/catalog/"+app+"/v.yaml", schema.Key{Kind: schema.KindAppVersion, Parent: app, Name: "v"}),
+		p.Versions[app] = map[string]*schema.AppVersion{"v": {Header: head("platform/catalog/"+app+"/v.yaml",
+			schema.Key{Kind: schema.KindAppVersion, Parent: app, Name: "v"}),
 			Spec: schema.AppVersionSpec{Status: status(), Manifest: manifest}}}
-		project.Entitlements[app] = &schema.Entitlement{Header: head("tenants/t/projects/p/entitlements/"+app+".yaml", schema.Key{Kind: schema.KindEntitlement, Tenant: "t", Project: "p", Name: app}),
+		project.Entitlements[app] = &schema.Entitlement{Header: head("tenants/t/projects/p/entitlements/"+app+".yaml",
+			schema.Key{Kind: schema.KindEntitlement, Tenant: "t", Project: "p", Name: app}),
 			Spec: schema.EntitlementSpec{Enabled: c(6) > 0, PolicyOverrides: c.overlay()}}
 	}
 	p.Admissions = map[string]map[string]*schema.AppAdmission{"t": {}, "u": {}}
 	for _, tenant := range []string{"t", "u"} {
 		if c(2) == 0 {
-			p.Admissions[tenant]["two"] = &schema.AppAdmission{Header: head("platform/admissions/"+tenant+"/two.yaml", schema.AdmissionKey(tenant, "two")), Spec: schema.AppAdmissionSpec{
-				AllowedControlPlaneScopes: slices.Clone(names[:1+c(4)]), AllowedRuntimeBackends: []string{"b"}[c(2):], ArtifactSourceAllowlist: []string{"a.x", "y:2", "x"}[c(3):]}}
+			p.Admissions[tenant]["two"] = &schema.AppAdmission{Header: head("platform/admissions/"+tenant+"/two.yaml",
+				schema.AdmissionKey(tenant, "two")), Spec: schema.AppAdmissionSpec{
+				AllowedControlPlaneScopes: slices.Clone(names[:1+c(4)]), AllowedRuntimeBackends: []string{"b"}[c(2):],
+				ArtifactSourceAllowlist: []string{"a.x", "y:2", "x"}[c(3):]}}
 		}
 	}
 	if c(2) == 0 {
@@ -73,9 +82,10 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 	}
 	for i := range 1 + c(4) {
 		name := fmt.Sprintf("i%d", i)
-		spec := schema.InstanceSpec{App: []string{"one", "two"}[c(2)], Version: "v", DesiredState: []schema.DesiredState{schema.DesiredRunning, schema.DesiredStopped}[c(2)],
-			ProductMode: schema.ProductMode{OperatingMode: names[c(4)], ControlPlaneScope: names[c(4)]},
-			Config:      raw(), Roles: map[string]schema.InstanceRole{}}
+		spec := schema.InstanceSpec{App: []string{"one", "two"}[c(2)], Version: "v",
+			DesiredState: []schema.DesiredState{schema.DesiredRunning, schema.DesiredStopped}[c(2)],
+			ProductMode:  schema.ProductMode{OperatingMode: names[c(4)], ControlPlaneScope: names[c(4)]},
+			Config:       raw(), Roles: map[string]schema.InstanceRole{}}
 		if c(2) == 0 {
 			spec.Regions = c.list(names)
 		}
@@ -89,7 +99,8 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 			}
 			spec.Roles["worker"] = r
 		}
-		project.Instances[name] = &schema.Instance{Header: head("tenants/t/projects/p/instances/"+name+".yaml", schema.InstanceKey("t", "p", name)), Spec: spec}
+		project.Instances[name] = &schema.Instance{Header: head("tenants/t/projects/p/instances/"+name+".yaml",
+			schema.InstanceKey("t", "p", name)), Spec: spec}
 	}
 	return p, t
 }
@@ -97,13 +108,17 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 // own gives a tenant an app of its own with a version v.
 func own(c chooser, t *schema.TenantEstate, slug string) {
 	file := "tenants/" + t.Name + "/catalog/" + slug
-	spec := schema.AppVersionSpec{RuntimeBackend: "b", Manifest: schema.Manifest{Roles: map[string]schema.ManifestRole{"control": {ControlPlane: true, Min: 1, Max: 1}, "worker": {Max: 2}}}}
+	spec := schema.AppVersionSpec{RuntimeBackend: "b",
+		Manifest: schema.Manifest{Roles: map[string]schema.ManifestRole{"control": {ControlPlane: true, Min: 1, Max: 1},
+			"worker": {Max: 2}}}}
 	if c(2) == 0 {
 		spec.Manifest.Artifacts = map[string]schema.ManifestArtifact{"image": {Source: []string{"s", "own"}[c(2)]}}
 	}
-	t.Apps = map[string]*schema.App{slug: {Header: schema.Header{Key: schema.Key{Kind: schema.KindApp, Tenant: t.Name, Name: slug}, File: file + "/app.yaml"},
+	t.Apps = map[string]*schema.App{slug: {Header: schema.Header{Key: schema.Key{Kind: schema.KindApp, Tenant: t.Name, Name: slug},
+		File: file + "/app.yaml"},
 		Spec: schema.AppSpec{Status: schema.StatusActive, Supports: schema.AppSupports{OperatingModes: names, ControlPlaneScopes: names}}}}
-	t.Versions = map[string]map[string]*schema.AppVersion{slug: {"v": {Header: schema.Header{Key: schema.Key{Kind: schema.KindAppVersion, Tenant: t.Name, Parent: slug, Name: "v"}, File: file + "/v.yaml"}, Spec: spec}}}
+	t.Versions = map[string]map[string]*schema.AppVersion{slug: {"v": {Header: schema.Header{Key: schema.Key{Kind: schema.KindAppVersion,
+		Tenant: t.Name, Parent: slug, Name: "v"}, File: file + "/v.yaml"}, Spec: spec}}}
 }
 
 // The last step of every value, and the value itself, match Effective. A limit is
@@ -138,7 +153,8 @@ func explanationMatchesEvaluation(t *testing.T, seed uint64, cases int) {
 }
 
 func explains(x Explanation, inst *schema.EffectiveUnit, e *schema.EffectiveTenant) error {
-	of := map[string]any{"operating_mode": inst.OperatingMode, "control_plane_scope": inst.ControlPlaneScope, "regions": inst.Regions, "desired_state": string(inst.DesiredState)}
+	of := map[string]any{"operating_mode": inst.OperatingMode, "control_plane_scope": inst.ControlPlaneScope, "regions": inst.Regions,
+		"desired_state": string(inst.DesiredState)}
 	for _, r := range inst.Roles {
 		of["roles."+r.Name+".sku"] = r.SKUs
 	}

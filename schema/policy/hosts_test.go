@@ -49,8 +49,10 @@ func TestHostPatterns(t *testing.T) {
 	}{
 		{"example.org", []string{"example.org", "example.org:443"}, []string{"a.example.org", "example.org.evil", "xexample.org"}},
 		{"example.org:443", []string{"example.org:443"}, []string{"example.org", "example.org:80", "example.org:4433"}},
-		{"*.example.org", []string{"a.example.org", "a.b.example.org", "a.example.org:5000", "*.b.example.org", "*.example.org:1"}, []string{"example.org", "aexample.org", "a.example.org.evil", "*.org"}},
-		{"*.example.org:5000", []string{"a.example.org:5000", "*.b.example.org:5000"}, []string{"a.example.org", "a.example.org:443", "*.example.org"}},
+		{"*.example.org", []string{"a.example.org", "a.b.example.org", "a.example.org:5000", "*.b.example.org", "*.example.org:1"},
+			[]string{"example.org", "aexample.org", "a.example.org.evil", "*.org"}},
+		{"*.example.org:5000", []string{"a.example.org:5000", "*.b.example.org:5000"},
+			[]string{"a.example.org", "a.example.org:443", "*.example.org"}},
 	} {
 		for _, in := range tc.in {
 			require.True(t, covers(tc.pattern, in), "%s covers %s", tc.pattern, in)

@@ -104,7 +104,8 @@ func (j *Judge) by(p *schema.Platform) *rules {
 func (r *rules) of(p *schema.Platform) bool {
 	c := r.catalog
 	return maps.Equal(c.Apps, p.Apps) && maps.Equal(r.policies, p.Policies) && maps.Equal(c.ArtifactSources, p.ArtifactSources) &&
-		sameVersions(c.Versions, p.Versions) && maps.EqualFunc(c.Admissions, p.Admissions, maps.Equal[map[string]*schema.AppAdmission, map[string]*schema.AppAdmission])
+		sameVersions(c.Versions, p.Versions) &&
+		maps.EqualFunc(c.Admissions, p.Admissions, maps.Equal[map[string]*schema.AppAdmission, map[string]*schema.AppAdmission])
 }
 
 func sameVersions(a, b map[string]map[string]*schema.AppVersion) bool {
@@ -217,7 +218,8 @@ func share(e, known *schema.EffectiveProject) *schema.EffectiveProject {
 	shareIn(e.Units, known.Units)
 	shareIn(e.Bounds, known.Bounds)
 	if maps.Equal(e.Units, known.Units) && maps.Equal(e.Bounds, known.Bounds) &&
-		slices.Equal(e.Decisions, known.Decisions) && maps.EqualFunc(e.Operations, known.Operations, schema.SameOperations) && reflect.DeepEqual(e.Noncompliant, known.Noncompliant) {
+		slices.Equal(e.Decisions, known.Decisions) && maps.EqualFunc(e.Operations, known.Operations, schema.SameOperations) &&
+		reflect.DeepEqual(e.Noncompliant, known.Noncompliant) {
 		return known
 	}
 	return e

@@ -80,7 +80,8 @@ func (h *history) step() string {
 	_, fresh := h.estate()
 	binding := &schema.RoleBinding{}
 	if h.chooser(2) == 0 {
-		binding.Spec.Members = []schema.RoleMember{{Login: "anna", Role: "project_member", UnixUser: &schema.UnixUser{Name: "anna", UID: 20001 + h.chooser(2)}}}
+		binding.Spec.Members = []schema.RoleMember{{Login: "anna", Role: "project_member",
+			UnixUser: &schema.UnixUser{Name: "anna", UID: 20001 + h.chooser(2)}}}
 	}
 	switch h.chooser(17) {
 	case 0:
@@ -145,7 +146,8 @@ func (h *history) step() string {
 		return "admissions"
 	case 12:
 		h.project(name, func(p, _ *schema.ProjectEstate) {
-			p.Artifacts = map[string]*schema.Artifact{"a": {Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifact, Tenant: name, Name: "a"}},
+			p.Artifacts = map[string]*schema.Artifact{"a": {Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifact, Tenant: name,
+				Name: "a"}},
 				Spec: schema.ArtifactSpec{App: "one", Source: []string{"s", "own"}[h.chooser(2)]}}}
 		})
 		return "an artifact"
@@ -260,7 +262,8 @@ func TestJudgeForgetsDeletedTenants(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for _, name := range slices.Sorted(maps.Keys(h.d.Tenants)) {
-				if got := j.Tenant(h.d.Platform, h.d.Tenants[name], h.d.Tenants[name], ""); len(got.Decisions()) != len(want.Tenants[name].Decisions()) {
+				if got := j.Tenant(h.d.Platform, h.d.Tenants[name], h.d.Tenants[name],
+					""); len(got.Decisions()) != len(want.Tenants[name].Decisions()) {
 					t.Errorf("another judgement of %s", name)
 				}
 			}

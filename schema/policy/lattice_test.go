@@ -83,8 +83,9 @@ func (c chooser) limit() *int {
 
 func (c chooser) overlay() schema.Overlay {
 	return schema.Overlay{
-		AllowedRegions: c.list(names), AllowedSKUs: c.list(names), AllowedOperatingModes: c.list(names), AllowedControlPlaneScopes: c.list(names),
-		MaxInstancesPerProject: c.limit(), MaxGPUsPerInstance: c.limit(), ArtifactSourceAllowlist: c.list(patterns),
+		AllowedRegions: c.list(names), AllowedSKUs: c.list(names), AllowedOperatingModes: c.list(names),
+		AllowedControlPlaneScopes: c.list(names),
+		MaxInstancesPerProject:    c.limit(), MaxGPUsPerInstance: c.limit(), ArtifactSourceAllowlist: c.list(patterns),
 	}
 }
 

@@ -78,8 +78,10 @@ func TestProductModes(t *testing.T) {
 		denied   []string
 	}{
 		{"supports: {operating_modes: [tenant_dedicated, platform_managed], control_plane_scopes: [project, tenant, platform]}", nil},
-		{"supports: {operating_modes: [tenant_dedicated, platform_managed], control_plane_scopes: [tenant, platform]}", []string{"project-scoped"}},
-		{"supports: {operating_modes: [tenant_dedicated, platform_managed], control_plane_scopes: [project, platform]}", []string{"tenant-owned"}},
+		{"supports: {operating_modes: [tenant_dedicated, platform_managed], control_plane_scopes: [tenant, platform]}",
+			[]string{"project-scoped"}},
+		{"supports: {operating_modes: [tenant_dedicated, platform_managed], control_plane_scopes: [project, platform]}",
+			[]string{"tenant-owned"}},
 		{"supports: {operating_modes: [tenant_dedicated], control_plane_scopes: [project, tenant]}", []string{"platform-managed"}},
 		{"supports: {control_plane_scopes: [tenant]}", []string{"platform-managed", "project-scoped"}},
 		{"supports: {operating_modes: [platform_managed], control_plane_scopes: [platform]}", []string{"project-scoped", "tenant-owned"}},
@@ -99,7 +101,8 @@ func TestProductModes(t *testing.T) {
 					require.Contains(t, value.Decisions, one)
 					i := slices.IndexFunc(value.Steps, func(s policy.Step) bool { return s.Source == one.Source })
 					require.GreaterOrEqual(t, i, 0, "the App is a step")
-					require.Contains(t, []policy.Scope{policy.ScopeApp, policy.ScopeDefault}, value.Steps[i].Scope, "declared, or the App's default")
+					require.Contains(t, []policy.Scope{policy.ScopeApp, policy.ScopeDefault}, value.Steps[i].Scope,
+						"declared, or the App's default")
 				}
 			}
 		}
@@ -120,7 +123,8 @@ func golden(t *testing.T, name, got string) {
 // Requirement D7: an App that declares nothing is for instances with a control plane of
 // their own, which it deploys as before; the other modes need a declaration.
 func TestAppThatDeclaresNothing(t *testing.T) {
-	silent, declared := campusUnder(t, ""), campusUnder(t, "supports: {operating_modes: [tenant_dedicated], control_plane_scopes: [project]}")
+	silent, declared := campusUnder(t, ""),
+		campusUnder(t, "supports: {operating_modes: [tenant_dedicated], control_plane_scopes: [project]}")
 	require.Equal(t, []string{"tenant_dedicated"}, silent.Platform.Apps["slurm"].Spec.Supports.Modes())
 	require.Equal(t, []string{"project"}, silent.Platform.Apps["slurm"].Spec.Supports.Scopes())
 	require.True(t, silent.Platform.Apps["slurm"].Spec.Requires.AllowsPermission("apps.instance.read"))
@@ -129,7 +133,8 @@ func TestAppThatDeclaresNothing(t *testing.T) {
 	e, same := policy.Evaluate(silent), policy.Evaluate(declared)
 	require.Equal(t, []string{"platform-managed", "tenant-owned"}, deniedModes(t, e))
 	require.Equal(t, e.Unit(train), same.Unit(train))
-	require.Equal(t, []policy.Scope{policy.ScopePlatform, policy.ScopeDefault, policy.ScopeDefault}, scopesOf(explained(t, silent, train)["control_plane_scope"]),
+	require.Equal(t, []policy.Scope{policy.ScopePlatform, policy.ScopeDefault, policy.ScopeDefault},
+		scopesOf(explained(t, silent, train)["control_plane_scope"]),
 		"policy, the App's default and the instance's default")
 	denied := e.Denied(analysis)
 	require.Len(t, denied, 1)

@@ -102,9 +102,11 @@ func (j *judgement) fares(f schema.Noncompliance, because schema.Position) {
 	was, is := string(j.instance.Spec.DesiredState), string(schema.DesiredStopped)
 	switch f.Fate {
 	case schema.FateHeld:
-		j.say(schema.Allow, rule, source, field, was, was, "policy no longer allows it; it stays unchanged, and takes no change that does not comply")
+		j.say(schema.Allow, rule, source, field, was, was,
+			"policy no longer allows it; it stays unchanged, and takes no change that does not comply")
 	case schema.FateStopping:
-		j.say(schema.Allow, rule, source, field, was, was, "policy no longer allows it; it stays unchanged until %s begins, UTC, and is then stopped unless it complies", f.Day)
+		j.say(schema.Allow, rule, source, field, was, was,
+			"policy no longer allows it; it stays unchanged until %s begins, UTC, and is then stopped unless it complies", f.Day)
 	default:
 		j.result, j.decisions = j.result.Stopped(), slices.Clone(j.decisions)
 		for i := range j.decisions {
@@ -112,7 +114,8 @@ func (j *judgement) fares(f schema.Noncompliance, because schema.Position) {
 				j.decisions[i].Verdict = schema.Stop
 			}
 		}
-		j.say(schema.Narrow, rule, source, field, was, is, "policy no longer allows it, and its grace was over when %s began, UTC: it is stopped until it complies", f.Day)
+		j.say(schema.Narrow, rule, source, field, was, is,
+			"policy no longer allows it, and its grace was over when %s began, UTC: it is stopped until it complies", f.Day)
 	}
 }
 

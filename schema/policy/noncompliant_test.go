@@ -29,25 +29,34 @@ func TestStrictestNoncompliantRuleCounts(t *testing.T) {
 			"policy no longer allows it; it stays unchanged, and takes no change that does not comply"},
 		"hold": {"", "{action: hold}", "2030-01-01", schema.FateHeld, "", physPolicy + ":7",
 			"policy no longer allows it; it stays unchanged, and takes no change that does not comply"},
-		"stop, before the day": {"{action: stop, grace_until: 2027-01-31}", "", "2027-01-30", schema.FateStopping, "2027-01-31", "platform/policy/zz.yaml:7",
+		"stop, before the day": {"{action: stop, grace_until: 2027-01-31}", "", "2027-01-30", schema.FateStopping, "2027-01-31",
+			"platform/policy/zz.yaml:7",
 			"policy no longer allows it; it stays unchanged until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
-		"stop, and nobody knows the day": {"{action: stop, grace_until: 2027-01-31}", "", "", schema.FateStopping, "2027-01-31", "platform/policy/zz.yaml:7",
+		"stop, and nobody knows the day": {"{action: stop, grace_until: 2027-01-31}", "", "", schema.FateStopping, "2027-01-31",
+			"platform/policy/zz.yaml:7",
 			"policy no longer allows it; it stays unchanged until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
-		"stop, on the day": {"{action: stop, grace_until: 2027-01-31}", "", "2027-01-31", schema.FateStopped, "2027-01-31", "platform/policy/zz.yaml:7",
+		"stop, on the day": {"{action: stop, grace_until: 2027-01-31}", "", "2027-01-31", schema.FateStopped, "2027-01-31",
+			"platform/policy/zz.yaml:7",
 			"policy no longer allows it, and its grace was over when 2027-01-31 began, UTC: it is stopped until it complies"},
-		"stop goes before hold, above": {"{action: stop, grace_until: 2027-01-31}", "{action: hold}", "2026-01-01", schema.FateStopping, "2027-01-31", "platform/policy/zz.yaml:7",
+		"stop goes before hold, above": {"{action: stop, grace_until: 2027-01-31}", "{action: hold}", "2026-01-01", schema.FateStopping,
+			"2027-01-31", "platform/policy/zz.yaml:7",
 			"policy no longer allows it; it stays unchanged until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
-		"stop goes before hold, below": {"{action: hold}", "{action: stop, grace_until: 2027-01-31}", "2026-01-01", schema.FateStopping, "2027-01-31", physPolicy + ":7",
+		"stop goes before hold, below": {"{action: hold}", "{action: stop, grace_until: 2027-01-31}", "2026-01-01", schema.FateStopping,
+			"2027-01-31", physPolicy + ":7",
 			"policy no longer allows it; it stays unchanged until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
-		"the earlier day, below": {"{action: stop, grace_until: 2027-01-31}", "{action: stop, grace_until: 2026-12-31}", "2026-12-31", schema.FateStopped, "2026-12-31", physPolicy + ":7",
+		"the earlier day, below": {"{action: stop, grace_until: 2027-01-31}", "{action: stop, grace_until: 2026-12-31}", "2026-12-31",
+			schema.FateStopped, "2026-12-31", physPolicy + ":7",
 			"policy no longer allows it, and its grace was over when 2026-12-31 began, UTC: it is stopped until it complies"},
-		"the earlier day, above": {"{action: stop, grace_until: 2026-12-31}", "{action: stop, grace_until: 2027-01-31}", "2026-01-01", schema.FateStopping, "2026-12-31", "platform/policy/zz.yaml:7",
+		"the earlier day, above": {"{action: stop, grace_until: 2026-12-31}", "{action: stop, grace_until: 2027-01-31}", "2026-01-01",
+			schema.FateStopping, "2026-12-31", "platform/policy/zz.yaml:7",
 			"policy no longer allows it; it stays unchanged until 2026-12-31 begins, UTC, and is then stopped unless it complies"},
-		"the wider layer of equal ones": {"{action: stop, grace_until: 2027-01-31}", "{action: stop, grace_until: 2027-01-31}", "2026-01-01", schema.FateStopping, "2027-01-31", "platform/policy/zz.yaml:7",
+		"the wider layer of equal ones": {"{action: stop, grace_until: 2027-01-31}", "{action: stop, grace_until: 2027-01-31}",
+			"2026-01-01", schema.FateStopping, "2027-01-31", "platform/policy/zz.yaml:7",
 			"policy no longer allows it; it stays unchanged until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			over := map[string]string{"platform/policy/zz.yaml": document("Policy", "zz", "allowed_regions: [lab]"), physPolicy: document("Policy", "policy", "max_gpus_per_instance: 1")}
+			over := map[string]string{"platform/policy/zz.yaml": document("Policy", "zz", "allowed_regions: [lab]"),
+				physPolicy: document("Policy", "policy", "max_gpus_per_instance: 1")}
 			if tc.platform != "" {
 				over["platform/policy/zz.yaml"] = document("Policy", "zz", "allowed_regions: [lab]\nnoncompliant: "+tc.platform)
 			}
@@ -109,7 +118,8 @@ func TestStopNeedsADay(t *testing.T) {
 func TestPolicyStopOverridesSuspension(t *testing.T) {
 	const root, tenant, project = "../../examples/lab/", "tenants/physics/tenant.yaml", "tenants/physics/projects/lattice/project.yaml"
 	for _, file := range []string{tenant, project, entitlement, trainFile} {
-		over := map[string]string{physPolicy: document("Policy", "policy", "max_gpus_per_instance: 1\nnoncompliant: {action: stop, grace_until: 2027-01-31}")}
+		over := map[string]string{physPolicy: document("Policy", "policy",
+			"max_gpus_per_instance: 1\nnoncompliant: {action: stop, grace_until: 2027-01-31}")}
 		for _, name := range []string{file, trainFile} {
 			data, err := os.ReadFile(root + name)
 			require.NoError(t, err)
@@ -140,7 +150,8 @@ func TestPolicyStopOverridesSuspension(t *testing.T) {
 // unaffected instance.
 func TestImpactedListsChangedFates(t *testing.T) {
 	in := func(spec string) *schema.Effective {
-		return policy.Evaluate(lab(t, map[string]string{physPolicy: document("Policy", "policy", spec)}), everything, policy.At("2026-06-01"))
+		return policy.Evaluate(lab(t, map[string]string{physPolicy: document("Policy", "policy", spec)}), everything,
+			policy.At("2026-06-01"))
 	}
 	tell := func(before, after *schema.Effective) (all []string) {
 		for _, n := range policy.Impacted(before, after) {
@@ -167,7 +178,8 @@ func TestImpactedListsChangedFates(t *testing.T) {
 	require.Equal(t, []string{"Instance physics.lattice/train complies " + because}, tell(over, open))
 
 	// A different rule is a change; the same rule on another line is not.
-	require.Equal(t, []string{"Instance physics.lattice/train held  allowed_control_plane_scopes " + physPolicy + ":6 " + trainFile + ":6"}, tell(held, in("allowed_control_plane_scopes: [tenant]")))
+	require.Equal(t, []string{"Instance physics.lattice/train held  allowed_control_plane_scopes " + physPolicy + ":6 " + trainFile + ":6"},
+		tell(held, in("allowed_control_plane_scopes: [tenant]")))
 	require.Empty(t, tell(held, in("allowed_regions: [lab]\nmax_gpus_per_instance: 1")))
 
 	// A deleted instance is reported elsewhere.

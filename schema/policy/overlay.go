@@ -94,7 +94,8 @@ func tenantLayers(above []layer, t *schema.TenantEstate) []layer {
 }
 
 func entitlementLayers(above []layer, e *schema.Entitlement) []layer {
-	return append(slices.Clip(above), layer{Overlay: e.Spec.PolicyOverrides, scope: ScopeEntitlement, header: &e.Header, prefix: "spec.policy_overrides"})
+	return append(slices.Clip(above),
+		layer{Overlay: e.Spec.PolicyOverrides, scope: ScopeEntitlement, header: &e.Header, prefix: "spec.policy_overrides"})
 }
 
 // list is a key that lists allowed values.
@@ -137,7 +138,8 @@ func allowedScopes() list {
 }
 
 func sourceHosts() list {
-	return list{key: "artifact_source_allowlist", of: func(o schema.Overlay) []string { return o.ArtifactSourceAllowlist }, both: bothHosts, beyond: outside}
+	return list{key: "artifact_source_allowlist", of: func(o schema.Overlay) []string { return o.ArtifactSourceAllowlist }, both: bothHosts,
+		beyond: outside}
 }
 
 // maximum is a key that is a maximum.

@@ -138,7 +138,8 @@ func operations(all map[string]*schema.MemberOperation, unit func(*schema.Member
 
 // collect returns the results of units, with other decisions beside them.
 func collect(all []*judgement, others []schema.Decision) *schema.EffectiveProject {
-	e := &schema.EffectiveProject{Units: make(map[string]*schema.EffectiveUnit, len(all)), Bounds: make(map[string]*schema.Bounds), Decisions: slices.Clone(others)}
+	e := &schema.EffectiveProject{Units: make(map[string]*schema.EffectiveUnit, len(all)), Bounds: make(map[string]*schema.Bounds),
+		Decisions: slices.Clone(others)}
 	for _, j := range all {
 		e.Units[j.key.Name] = j.result
 		e.Decisions = append(e.Decisions, j.decisions...)
@@ -170,8 +171,9 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 			under[ent] = newLayers(over, entitlementLayers(over, ent))
 		}
 		j := &judgement{layers: under[ent], subject: subject{
-			instance: i, key: i.Key, app: app, version: version, ent: ent, source: sourcesFor(r.catalog, t, app), admission: r.catalog.Admissions[t.Name][i.Spec.App],
-			new: !o.existing(i.Key), suspended: suspended, regionsField: "spec.regions",
+			instance: i, key: i.Key, app: app, version: version, ent: ent, source: sourcesFor(r.catalog, t, app),
+			admission: r.catalog.Admissions[t.Name][i.Spec.App],
+			new:       !o.existing(i.Key), suspended: suspended, regionsField: "spec.regions",
 		}}
 		j.catalog()
 		j.admitted()
@@ -236,7 +238,8 @@ func (j *judgement) catalog() {
 	j.status("spec.app", j.app.Spec.Status, &j.app.Header)
 	j.status("spec.version", j.version.Spec.Status, &j.version.Header)
 	if j.ent != nil && !j.ent.Spec.Enabled {
-		j.say(schema.Deny, "entitlement", j.ent.At("spec.enabled"), "spec.app", "", "", "the project's entitlement to %s is not enabled", j.app.Key.Name)
+		j.say(schema.Deny, "entitlement", j.ent.At("spec.enabled"), "spec.app", "", "", "the project's entitlement to %s is not enabled",
+			j.app.Key.Name)
 	}
 	for _, l := range j.all {
 		if slices.Contains(l.deny, j.app.Key.Name) {
@@ -333,7 +336,9 @@ func (j *judgement) effective(who []schema.UnixUser, configs configs) {
 	i, version, by := j.instance, j.version, j.suspendedBy()
 	j.result = &schema.EffectiveUnit{
 		Key: i.Key, UID: i.UID, Suspend: !by.IsZero(), SuspendedBy: by, DisplayName: i.Spec.DisplayName,
-		AppSelection: schema.AppSelection{App: i.Spec.App, Version: i.Spec.Version, SoftwareVersion: version.Spec.Version, RuntimeBackend: version.Spec.RuntimeBackend, OperatingMode: i.Spec.OperatingMode, ControlPlaneScope: i.Spec.ControlPlaneScope, TenantBoundaryMode: i.Spec.TenantBoundaryMode},
+		AppSelection: schema.AppSelection{App: i.Spec.App, Version: i.Spec.Version, SoftwareVersion: version.Spec.Version,
+			RuntimeBackend: version.Spec.RuntimeBackend, OperatingMode: i.Spec.OperatingMode, ControlPlaneScope: i.Spec.ControlPlaneScope,
+			TenantBoundaryMode: i.Spec.TenantBoundaryMode},
 		DesiredState: i.Spec.DesiredState, Regions: j.regions(j.regionsField), Roles: j.roles(),
 		Config: configs.under(version, i.Spec.Config), Users: who, OnJobs: i.Spec.OnJobs, SharedRuntime: i.Spec.SharedRuntime,
 		Operator: operator(i),
@@ -382,7 +387,8 @@ func (j *judgement) some(field string, want []string, k list) []string {
 		j.say(schema.Deny, k.key, by[len(by)-1].at(k.key), field, strings.Join(want, ", "), "", "%s", message)
 	case want != nil && len(left) < len(want):
 		for _, l := range by {
-			j.say(schema.Narrow, k.key, l.at(k.key), field, strings.Join(want, ", "), strings.Join(left, ", "), "only %s", strings.Join(left, ", "))
+			j.say(schema.Narrow, k.key, l.at(k.key), field, strings.Join(want, ", "), strings.Join(left, ", "), "only %s",
+				strings.Join(left, ", "))
 		}
 	}
 	return left
@@ -402,7 +408,8 @@ func (j *judgement) roles() []schema.EffectiveRole {
 		}
 		roles = append(roles, schema.EffectiveRole{
 			Name: name, NodeRole: m.NodeRole, ControlPlane: m.ControlPlane, Shareable: m.Shareable,
-			Count: want.Count, SKUs: j.skus("spec.roles."+name+".sku", want.SKU), GPUs: want.GPUs, CPUs: want.CPUs, MemoryMiB: want.MemoryMiB, MaxUnavailable: want.MaxUnavailable,
+			Count: want.Count, SKUs: j.skus("spec.roles."+name+".sku", want.SKU), GPUs: want.GPUs, CPUs: want.CPUs,
+			MemoryMiB: want.MemoryMiB, MaxUnavailable: want.MaxUnavailable,
 			NoGPUs: want.GPUs == nil && j.limits != nil && j.limits.GPUs != nil,
 		})
 	}
@@ -415,7 +422,8 @@ func (j *judgement) roles() []schema.EffectiveRole {
 	slices.SortStableFunc(roles, func(a, b schema.EffectiveRole) int { return cmp.Compare(rank(a), rank(b)) })
 	k := maxGPUs()
 	if most, by, ok := k.least(j.all); ok && j.gpus > most {
-		j.say(schema.Deny, k.key, by.at(k.key), "spec.roles", strconv.Itoa(j.gpus), strconv.Itoa(most), "asks for %d GPUs, at most %d are allowed", j.gpus, most)
+		j.say(schema.Deny, k.key, by.at(k.key), "spec.roles", strconv.Itoa(j.gpus), strconv.Itoa(most),
+			"asks for %d GPUs, at most %d are allowed", j.gpus, most)
 	}
 	return roles
 }
@@ -477,9 +485,11 @@ func (j *judgement) counted() {
 	app := j.app.Key.Name
 	k := maxInstances()
 	if most, by, ok := k.least(j.above); ok && j.nth > most {
-		j.say(schema.Deny, k.key, by.at(k.key), "metadata.name", strconv.Itoa(j.nth), strconv.Itoa(most), "would be instance %d of the project, at most %d are allowed", j.nth, most)
+		j.say(schema.Deny, k.key, by.at(k.key), "metadata.name", strconv.Itoa(j.nth), strconv.Itoa(most),
+			"would be instance %d of the project, at most %d are allowed", j.nth, most)
 	}
 	if most, by, ok := k.least(j.all[len(j.above):]); ok && j.nthOfApp > most {
-		j.say(schema.Deny, k.key, by.at(k.key), "metadata.name", strconv.Itoa(j.nthOfApp), strconv.Itoa(most), "would be instance %d of %s in the project, at most %d are allowed", j.nthOfApp, app, most)
+		j.say(schema.Deny, k.key, by.at(k.key), "metadata.name", strconv.Itoa(j.nthOfApp), strconv.Itoa(most),
+			"would be instance %d of %s in the project, at most %d are allowed", j.nthOfApp, app, most)
 	}
 }

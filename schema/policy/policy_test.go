@@ -126,7 +126,8 @@ func TestEachRuleDenies(t *testing.T) {
 			map[string]string{trainFile: instance("train", "roles: {worker: {count: 1, sku: gpu-h200}}")},
 			"allowed_skus", labPolicy + ":8", "spec.roles.worker.sku"},
 		"sku the entitlement takes away": {
-			map[string]string{entitlement: document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {allowed_skus: [cpu-small, gpu-a100-4]}")},
+			map[string]string{entitlement: document("Entitlement", "slurm",
+				"enabled: true\npolicy_overrides: {allowed_skus: [cpu-small, gpu-a100-4]}")},
 			"allowed_skus", entitlement + ":7", "spec.roles.worker.sku"},
 		"layers that leave no sku": {
 			map[string]string{
@@ -139,8 +140,10 @@ func TestEachRuleDenies(t *testing.T) {
 		"operating mode": {
 			map[string]string{
 				trainFile: instance("train", "control_plane_scope: platform\nshared_runtime: commons"), // the app's default mode
-				appFile:   app("supports: {operating_modes: [tenant_dedicated, platform_managed], control_plane_scopes: [project, platform]}"),
-				"platform/shared-runtimes/commons/runtime.yaml": document("SharedRuntime", "commons", "app: slurm\nversion: 22-05\ndisplay_name: x\nattached_project_ids: [physics.lattice]"),
+				appFile: app("supports: {operating_modes: [tenant_dedicated, platform_managed], control_plane_scopes: [project, " +
+					"platform]}"),
+				"platform/shared-runtimes/commons/runtime.yaml": document("SharedRuntime", "commons",
+					"app: slurm\nversion: 22-05\ndisplay_name: x\nattached_project_ids: [physics.lattice]"),
 			},
 			"allowed_operating_modes", labPolicy + ":11", "spec.operating_mode"},
 		"control plane scope": {
@@ -151,8 +154,10 @@ func TestEachRuleDenies(t *testing.T) {
 			map[string]string{
 				trainFile: instance("train", "control_plane_scope: tenant\nshared_runtime: ours"),
 				appFile:   app("supports:\n  control_plane_scopes: [project]"),
-				"tenants/physics/shared-runtimes/ours/runtime.yaml": document("SharedRuntime", "ours", "app: slurm\nversion: 22-05\ndisplay_name: x\noperator_identity_ref: crew\nattached_project_ids: [physics.lattice]"),
-				"tenants/physics/service-accounts/crew.yaml":        document("ServiceAccount", "crew", "display_name: x\npublic_keys: []\nscopes: [shared_runtimes.member.operate]\nallowed_endpoints: []"),
+				"tenants/physics/shared-runtimes/ours/runtime.yaml": document("SharedRuntime", "ours",
+					"app: slurm\nversion: 22-05\ndisplay_name: x\noperator_identity_ref: crew\nattached_project_ids: [physics.lattice]"),
+				"tenants/physics/service-accounts/crew.yaml": document("ServiceAccount", "crew",
+					"display_name: x\npublic_keys: []\nscopes: [shared_runtimes.member.operate]\nallowed_endpoints: []"),
 			},
 			"app_supports", appFile + ":10", "spec.control_plane_scope"},
 		"entitlement not enabled": {
@@ -181,7 +186,8 @@ func TestEachRuleDenies(t *testing.T) {
 			d := denied[0]
 			require.Equal(t, tc.rule, d.Rule)
 			require.Equal(t, tc.at, d.Field)
-			require.Equal(t, tc.source, strings.TrimSuffix(schema.Diagnostic{File: d.Source.File, Line: d.Source.Line}.String(), ":0: :  []"))
+			require.Equal(t, tc.source, strings.TrimSuffix(schema.Diagnostic{File: d.Source.File, Line: d.Source.Line}.String(),
+				":0: :  []"))
 			require.NotNil(t, e.Unit(train), "a refused instance is not taken for a deleted one")
 			if tc.rule != "hard_deny" || d.Source.File == physPolicy {
 				require.Empty(t, e.Denied(schema.InstanceKey("biology", "genomes", "assembly")), "nobody else is refused")
@@ -242,7 +248,8 @@ func TestUsers(t *testing.T) {
 - {login: zoe, role: tenant_admin, unix_user: {name: zoe, uid: 20003}}
 - {login: anna-lattice, role: project_member, unix_user: {name: anna, uid: 20001}}
 - {login: vic, role: project_viewer, unix_user: {name: vic, uid: 20004}}`)}))
-	require.Equal(t, []schema.UnixUser{{Name: "anna", UID: 20001}, {Name: "ben", UID: 20002}, {Name: "zoe", UID: 20003}}, e.Unit(train).Users)
+	require.Equal(t, []schema.UnixUser{{Name: "anna", UID: 20001}, {Name: "ben", UID: 20002}, {Name: "zoe", UID: 20003}},
+		e.Unit(train).Users)
 	require.Equal(t, []schema.UnixUser{{Name: "dora", UID: 20011}}, e.Unit(schema.InstanceKey("biology", "genomes", "assembly")).Users)
 }
 
@@ -264,5 +271,6 @@ func TestFindings(t *testing.T) {
 	e := policy.Evaluate(lab(t, map[string]string{trainFile: instance("train", "roles: {worker: {count: 4, gpus: {count: 2}}}")}))
 	ds := policy.Findings(e.Decisions())
 	require.Len(t, ds, 1)
-	require.Equal(t, trainFile+":9:3: error: spec.roles: asks for 8 GPUs, at most 6 are allowed ("+physPolicy+":6) [policy.max_gpus_per_instance]", ds[0].String())
+	require.Equal(t, trainFile+":9:3: error: spec.roles: asks for 8 GPUs, at most 6 are allowed ("+physPolicy+
+		":6) [policy.max_gpus_per_instance]", ds[0].String())
 }

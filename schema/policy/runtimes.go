@@ -59,8 +59,9 @@ func (r *rules) runtime(by sharedBy, of *schema.SharedRuntimeEstate, under layer
 		under = newLayers(own, own)
 	}
 	j := &judgement{layers: under, subject: subject{
-		instance: asInstance(rt), key: rt.Key, app: app, version: version, source: sourcesFor(r.catalog, by.owner, app), admission: r.catalog.Admissions[rt.Key.Tenant][rt.Spec.App],
-		new: !o.existing(rt.Key), regionsField: "spec.placement_intent.regions",
+		instance: asInstance(rt), key: rt.Key, app: app, version: version, source: sourcesFor(r.catalog, by.owner, app),
+		admission: r.catalog.Admissions[rt.Key.Tenant][rt.Spec.App],
+		new:       !o.existing(rt.Key), regionsField: "spec.placement_intent.regions",
 	}}
 	if by.owner != nil && suspended(by.owner) {
 		j.suspended = []*schema.Header{&by.owner.Tenant.Header}

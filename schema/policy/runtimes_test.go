@@ -29,14 +29,20 @@ func TestSharedRuntimesAreEvaluated(t *testing.T) {
 		file, rule, field string
 		newOnly           bool
 	}{
-		"denied app":       {map[string]string{"platform/policy/zz.yaml": document("Policy", "zz", "hard_deny: {apps: [slurm]}")}, commons, "hard_deny", "spec.app", false},
-		"by the tenant":    {map[string]string{physPolicy: document("Policy", "policy", "hard_deny: {apps: [slurm]}")}, department, "hard_deny", "spec.app", false},
-		"scope":            {map[string]string{physPolicy: document("Policy", "policy", "allowed_control_plane_scopes: [project]")}, department, "allowed_control_plane_scopes", "spec.control_plane_scope", false},
-		"mode":             {map[string]string{physPolicy: document("Policy", "policy", "allowed_operating_modes: []")}, department, "allowed_operating_modes", "spec.operating_mode", false},
-		"region":           {edited("campus-north", "mars"), department, "allowed_regions", "spec.placement_intent.regions", false},
-		"SKU":              {edited("regions: [campus-north]", "skus: [h200]"), department, "allowed_skus", "spec.placement_intent.skus", false},
-		"GPUs":             {edited("count: 1\n", "count: 16\n"), department, "max_gpus_per_instance", "spec.roles", false},
-		"disabled version": {map[string]string{slurmVersion: strings.Replace(string(version), "status: active", "status: disabled", 1)}, department, "status", "spec.version", true},
+		"denied app": {map[string]string{"platform/policy/zz.yaml": document("Policy", "zz", "hard_deny: {apps: [slurm]}")}, commons,
+			"hard_deny", "spec.app", false},
+		"by the tenant": {map[string]string{physPolicy: document("Policy", "policy", "hard_deny: {apps: [slurm]}")}, department,
+			"hard_deny", "spec.app", false},
+		"scope": {map[string]string{physPolicy: document("Policy", "policy", "allowed_control_plane_scopes: [project]")},
+			department, "allowed_control_plane_scopes", "spec.control_plane_scope", false},
+		"mode": {map[string]string{physPolicy: document("Policy", "policy", "allowed_operating_modes: []")}, department,
+			"allowed_operating_modes", "spec.operating_mode", false},
+		"region": {edited("campus-north", "mars"), department, "allowed_regions", "spec.placement_intent.regions", false},
+		"SKU": {edited("regions: [campus-north]", "skus: [h200]"), department, "allowed_skus", "spec.placement_intent.skus",
+			false},
+		"GPUs": {edited("count: 1\n", "count: 16\n"), department, "max_gpus_per_instance", "spec.roles", false},
+		"disabled version": {map[string]string{slurmVersion: strings.Replace(string(version), "status: active", "status: disabled", 1)},
+			department, "status", "spec.version", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := estateFiles(t, root, tc.over)

@@ -50,7 +50,8 @@ func (s *Sources) Allowed(project, app string, source *schema.ArtifactSource) (s
 // before Berth contacts the source. If a source shares no repositories, type file serves
 // no tenant, and other types are read without their credential (Shared).
 func ReferenceAllowed(artifact schema.Key, reference string, source *schema.ArtifactSource) (within string, d schema.Decision, ok bool) {
-	d = schema.Decision{Key: artifact, Field: "spec.reference", Verdict: schema.Allow, Rule: "repositories", Source: source.At("spec.repositories"), Before: reference}
+	d = schema.Decision{Key: artifact, Field: "spec.reference", Verdict: schema.Allow, Rule: "repositories",
+		Source: source.At("spec.repositories"), Before: reference}
 	if source.Key.Tenant != "" || len(source.Spec.Repositories) == 0 && source.Spec.Type != schema.SourceFile {
 		return "", d, true
 	}
@@ -71,7 +72,8 @@ func ReferenceAllowed(artifact schema.Key, reference string, source *schema.Arti
 		who = "tenant"
 	}
 	if len(own) == 0 {
-		d.Message = fmt.Sprintf("%s shares nothing with %ss: the platform names repositories in it for what they publish, or another source is used", source.Key, who)
+		d.Message = fmt.Sprintf("%s shares nothing with %ss: the platform names repositories in it for what they publish, or another "+
+			"source is used", source.Key, who)
 		return "", d, false
 	}
 	d.Message = fmt.Sprintf("%s is not within what %s shares with this %s: %s", reference, source.Key, who, strings.Join(own, ", "))
@@ -203,7 +205,9 @@ func sourcesFor(p *schema.Platform, t *schema.TenantEstate, app *schema.App) fun
 // usable denies a document that uses an artifact of a version from a source that the layers do not
 // allow. A version of a tenant's own app reads only what the source shares with the tenant, as an
 // Artifact of its projects does.
-func usable(layers []layer, tenant string, v *schema.AppVersion, artifact string, source *schema.ArtifactSource, by *schema.Header, field string) (ds []schema.Decision) {
+func usable(
+	layers []layer, tenant string, v *schema.AppVersion, artifact string, source *schema.ArtifactSource, by *schema.Header, field string,
+) (ds []schema.Decision) {
 	if d, ok := sourceAllowed(layers, tenant, source); !ok {
 		ds = append(ds, used(d, by, field, "the artifact %s of %s", artifact, v.Key))
 	}

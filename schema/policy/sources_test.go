@@ -23,7 +23,8 @@ func source(name, spec string) string { return document("ArtifactSource", name, 
 func TestSourceAllowed(t *testing.T) {
 	noList := document("Policy", "campus", "allowed_regions: [campus-north, campus-south]")
 	narrow := map[string]string{
-		"tenants/physics/projects/lattice/entitlements/slurm.yaml": document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {artifact_source_allowlist: [registry.campus.example]}"),
+		"tenants/physics/projects/lattice/entitlements/slurm.yaml": document("Entitlement", "slurm",
+			"enabled: true\npolicy_overrides: {artifact_source_allowlist: [registry.campus.example]}"),
 	}
 	for name, tc := range map[string]struct {
 		over    map[string]string
@@ -33,17 +34,28 @@ func TestSourceAllowed(t *testing.T) {
 		want    string // verdict, and the layer
 		message string
 	}{
-		"a tenant's that the platform lists":           {nil, "physics/department", "physics", "lattice", "allow " + campusPolicy + ":11", "registry.physics.example is allowed"},
-		"not within what the entitlement leaves":       {narrow, "physics/department", "physics", "lattice", "deny " + entitlement + ":7", "registry.physics.example is not allowed, only registry.campus.example"},
-		"another project's entitlement does not apply": {narrow, "physics/department", "physics", "collider", "allow " + campusPolicy + ":11", "registry.physics.example is allowed"},
-		"the platform's":                   {nil, "registry", "physics", "lattice", "allow " + campusPolicy + ":11", "registry.campus.example is allowed"},
-		"the platform's, listed by nobody": {map[string]string{campusPolicy: noList}, "registry", "physics", "lattice", "allow platform/artifact-sources/registry.yaml:8", "registry.campus.example is allowed"},
-		"a tenant's, listed by nobody":     {map[string]string{campusPolicy: noList}, "physics/department", "physics", "", "deny platform/artifact-sources/registry.yaml:8", "registry.physics.example is not allowed, only registry.campus.example"},
-		"a tenant's, listed only by the tenant": {map[string]string{campusPolicy: noList, physPolicy: document("Policy", "policy", "artifact_source_allowlist: [registry.physics.example]")},
-			"physics/department", "physics", "", "deny platform/artifact-sources/registry.yaml:8", "registry.physics.example is not allowed, only registry.campus.example"},
-		"another tenant's": {nil, "physics/department", "biology", "", "deny " + departmentFile + ":4", "ArtifactSource physics/department is for its own tenant alone"},
-		"a directory":      {nil, "mirror", "physics", "lattice", "allow platform/artifact-sources/mirror.yaml:6", "a directory of the platform's"},
-		"another port": {map[string]string{campusPolicy: document("Policy", "campus", `artifact_source_allowlist: ["registry.campus.example:443"]`)},
+		"a tenant's that the platform lists": {nil, "physics/department", "physics", "lattice", "allow " + campusPolicy + ":11",
+			"registry.physics.example is allowed"},
+		"not within what the entitlement leaves": {narrow, "physics/department", "physics", "lattice", "deny " + entitlement + ":7",
+			"registry.physics.example is not allowed, only registry.campus.example"},
+		"another project's entitlement does not apply": {narrow, "physics/department", "physics", "collider",
+			"allow " + campusPolicy + ":11", "registry.physics.example is allowed"},
+		"the platform's": {nil, "registry", "physics", "lattice", "allow " + campusPolicy + ":11",
+			"registry.campus.example is allowed"},
+		"the platform's, listed by nobody": {map[string]string{campusPolicy: noList}, "registry", "physics", "lattice",
+			"allow platform/artifact-sources/registry.yaml:8", "registry.campus.example is allowed"},
+		"a tenant's, listed by nobody": {map[string]string{campusPolicy: noList}, "physics/department", "physics", "",
+			"deny platform/artifact-sources/registry.yaml:8", "registry.physics.example is not allowed, only registry.campus.example"},
+		"a tenant's, listed only by the tenant": {map[string]string{campusPolicy: noList,
+			physPolicy: document("Policy", "policy", "artifact_source_allowlist: [registry.physics.example]")},
+			"physics/department", "physics", "", "deny platform/artifact-sources/registry.yaml:8",
+			"registry.physics.example is not allowed, only registry.campus.example"},
+		"another tenant's": {nil, "physics/department", "biology", "", "deny " + departmentFile + ":4",
+			"ArtifactSource physics/department is for its own tenant alone"},
+		"a directory": {nil, "mirror", "physics", "lattice", "allow platform/artifact-sources/mirror.yaml:6",
+			"a directory of the platform's"},
+		"another port": {map[string]string{campusPolicy: document("Policy", "campus",
+			`artifact_source_allowlist: ["registry.campus.example:443"]`)},
 			"registry", "", "", "deny " + campusPolicy + ":6", "registry.campus.example is not allowed, only registry.campus.example:443"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +77,8 @@ func TestSourceAllowed(t *testing.T) {
 
 // The reader refuses a tenant's source of type file; policy denies it too.
 func TestTenantSourceCannotBeADirectory(t *testing.T) {
-	s := &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: "a", Name: "s"}, File: "s.yaml"},
+	s := &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: "a", Name: "s"},
+		File: "s.yaml"},
 		Spec: schema.ArtifactSourceSpec{Type: schema.SourceFile, Directory: "/srv"}}
 	d, ok := policy.SourcesOf(&schema.Platform{}, &schema.TenantEstate{Name: "a"}).Allowed("", "", s)
 	require.False(t, ok)
@@ -84,15 +97,24 @@ func TestDeniedSourcesAreReportedAtUses(t *testing.T) {
 	require.Empty(t, say(nil))
 
 	require.Equal(t, []string{
-		departmentFile + ":7:9: error: spec.host: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
-		"tenants/physics/catalog/beamline/2026-1.yaml:27:17: error: spec.manifest.artifacts.packages.source: the artifact packages of AppVersion physics/beamline/2026-1 comes from ArtifactSource physics/department: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
-		"tenants/physics/projects/lattice/artifacts/solver-next.yaml:8:11: error: spec.source: it comes from ArtifactSource physics/department: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
-		solverFile + ":8:11: error: spec.source: it comes from ArtifactSource physics/department: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
+		departmentFile + ":7:9: error: spec.host: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy +
+			":6) [policy.artifact_source_allowlist]",
+		"tenants/physics/catalog/beamline/2026-1.yaml:27:17: error: spec.manifest.artifacts.packages.source: the artifact packages of " +
+			"AppVersion physics/beamline/2026-1 comes from ArtifactSource physics/department: registry.physics.example is not allowed, " +
+			"only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
+		"tenants/physics/projects/lattice/artifacts/solver-next.yaml:8:11: error: spec.source: it comes from ArtifactSource " +
+			"physics/department: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy +
+			":6) [policy.artifact_source_allowlist]",
+		solverFile + ":8:11: error: spec.source: it comes from ArtifactSource physics/department: registry.physics.example is not " +
+			"allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
 	}, say(map[string]string{physPolicy: document("Policy", "policy", "artifact_source_allowlist: [registry.campus.example]")}))
 
 	require.Equal(t, []string{
-		registryFile + ":8:9: error: spec.host: elsewhere.example is not allowed, only *.physics.example, registry.campus.example (" + campusPolicy + ":11) [policy.artifact_source_allowlist]",
-		"tenants/biology/projects/genomes/artifacts/aligner.yaml:7:11: error: spec.source: it comes from ArtifactSource registry: elsewhere.example is not allowed, only *.physics.example, registry.campus.example (" + campusPolicy + ":11) [policy.artifact_source_allowlist]",
+		registryFile + ":8:9: error: spec.host: elsewhere.example is not allowed, only *.physics.example, registry.campus.example (" +
+			campusPolicy + ":11) [policy.artifact_source_allowlist]",
+		"tenants/biology/projects/genomes/artifacts/aligner.yaml:7:11: error: spec.source: it comes from ArtifactSource registry: " +
+			"elsewhere.example is not allowed, only *.physics.example, registry.campus.example (" + campusPolicy +
+			":11) [policy.artifact_source_allowlist]",
 	}, say(map[string]string{registryFile: "#\n" + source("registry", "type: oci\nhost: elsewhere.example")}))
 }
 
@@ -100,8 +122,10 @@ func TestDeniedSourcesAreReportedAtUses(t *testing.T) {
 // tenant.
 func TestReferenceAllowedLimitsRepositories(t *testing.T) {
 	source := func(tenant, credential string, repositories ...string) *schema.ArtifactSource {
-		return &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: tenant, Name: "registry"}},
-			Spec: schema.ArtifactSourceSpec{Type: schema.SourceOCI, Host: "registry.example", Credential: credential, Repositories: repositories}}
+		return &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: tenant,
+			Name: "registry"}},
+			Spec: schema.ArtifactSourceSpec{Type: schema.SourceOCI, Host: "registry.example", Credential: credential,
+				Repositories: repositories}}
 	}
 	of := func(typ string, repositories ...string) *schema.ArtifactSource {
 		s := source("", "", repositories...)
@@ -152,31 +176,39 @@ func TestReferenceAllowedLimitsRepositories(t *testing.T) {
 	require.False(t, policy.Shared(source("", "pull")))
 
 	e := policy.Evaluate(estateFiles(t, campusRoot, map[string]string{
-		registryFile: document("ArtifactSource", "registry", "type: oci\nhost: registry.campus.example\ncredential: registry-pull\nrepositories: [commons]")}))
+		registryFile: document("ArtifactSource", "registry",
+			"type: oci\nhost: registry.campus.example\ncredential: registry-pull\nrepositories: [commons]")}))
 	var all []string
 	for _, d := range policy.Findings(e.Decisions()) {
 		all = append(all, d.String())
 	}
-	require.Equal(t, []string{"tenants/biology/projects/genomes/artifacts/aligner.yaml:8:14: error: spec.reference: biology/genomes/aligner:2 is not within what ArtifactSource registry shares with this project: commons (" + registryFile + ":9) [policy.repositories]"}, all)
+	require.Equal(t, []string{"tenants/biology/projects/genomes/artifacts/aligner.yaml:8:14: error: spec.reference: " +
+		"biology/genomes/aligner:2 is not within what ArtifactSource registry shares with this project: commons (" + registryFile +
+		":9) [policy.repositories]"}, all)
 }
 
 // A tenant cannot probe a directory that shares no repositories.
 func TestUnsharedDirectoryServesNoTenant(t *testing.T) {
 	const mirrorFile = "platform/artifact-sources/mirror.yaml"
 	say := func(spec string) (all []string) {
-		for _, d := range policy.Findings(policy.Evaluate(estateFiles(t, campusRoot, map[string]string{mirrorFile: document("ArtifactSource", "mirror", spec)})).Decisions()) {
+		for _, d := range policy.Findings(policy.Evaluate(estateFiles(t, campusRoot,
+			map[string]string{mirrorFile: document("ArtifactSource", "mirror", spec)})).Decisions()) {
 			all = append(all, d.String())
 		}
 		return all
 	}
 	at := "tenants/biology/projects/genomes/artifacts/reference-%d.yaml:9:14: error: spec.reference: "
 	require.Equal(t, []string{
-		fmt.Sprintf(at, 0) + "ArtifactSource mirror shares nothing with projects: the platform names repositories in it for what they publish, or another source is used (" + mirrorFile + ":5) [policy.repositories]",
-		fmt.Sprintf(at, 1) + "ArtifactSource mirror shares nothing with projects: the platform names repositories in it for what they publish, or another source is used (" + mirrorFile + ":5) [policy.repositories]",
+		fmt.Sprintf(at, 0) + "ArtifactSource mirror shares nothing with projects: the platform names repositories in it for what they " +
+			"publish, or another source is used (" + mirrorFile + ":5) [policy.repositories]",
+		fmt.Sprintf(at, 1) + "ArtifactSource mirror shares nothing with projects: the platform names repositories in it for what they " +
+			"publish, or another source is used (" + mirrorFile + ":5) [policy.repositories]",
 	}, say("type: file\ndirectory: /srv/mirror"))
 	require.Equal(t, []string{
-		fmt.Sprintf(at, 0) + "biology/genomes/reference-0.tar is not within what ArtifactSource mirror shares with this project: commons (" + mirrorFile + ":8) [policy.repositories]",
-		fmt.Sprintf(at, 1) + "biology/genomes/reference-1.tar is not within what ArtifactSource mirror shares with this project: commons (" + mirrorFile + ":8) [policy.repositories]",
+		fmt.Sprintf(at, 0) + "biology/genomes/reference-0.tar is not within what ArtifactSource mirror shares with this project: commons " +
+			"(" + mirrorFile + ":8) [policy.repositories]",
+		fmt.Sprintf(at, 1) + "biology/genomes/reference-1.tar is not within what ArtifactSource mirror shares with this project: commons " +
+			"(" + mirrorFile + ":8) [policy.repositories]",
 	}, say("type: file\ndirectory: /srv/mirror\nrepositories: [commons]"))
 	require.Empty(t, say("type: file\ndirectory: /srv/mirror\nrepositories: [\"{tenant}\"]"))
 }
@@ -191,7 +223,8 @@ func TestVersionFromDeniedSourceIsDenied(t *testing.T) {
 	denied := e.Denied(train)
 	require.Len(t, denied, 1)
 	require.Equal(t, "spec.version", denied[0].Field)
-	require.Equal(t, "the artifact packages of AppVersion slurm/22-05 comes from ArtifactSource mirror: registry.campus.example is not allowed, only *.physics.example", denied[0].Message)
+	require.Equal(t, "the artifact packages of AppVersion slurm/22-05 comes from ArtifactSource mirror: registry.campus.example is not "+
+		"allowed, only *.physics.example", denied[0].Message)
 	require.Equal(t, physPolicy, denied[0].Source.File)
 	require.Empty(t, e.Denied(folding), "another tenant's go on")
 
@@ -208,7 +241,8 @@ func TestVersionFromDeniedSourceIsDenied(t *testing.T) {
 // the source itself belongs to the tenant.
 func TestEntitlementsLimitArtifactSources(t *testing.T) {
 	e := policy.Evaluate(estateFiles(t, campusRoot, map[string]string{
-		entitlement: document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {artifact_source_allowlist: [registry.campus.example]}")}))
+		entitlement: document("Entitlement", "slurm",
+			"enabled: true\npolicy_overrides: {artifact_source_allowlist: [registry.campus.example]}")}))
 	var files []string
 	for _, d := range policy.Findings(e.Decisions()) {
 		files = append(files, d.File)

@@ -26,14 +26,17 @@ func TestSuspensionAppliesBelow(t *testing.T) {
 	instance := func(k schema.Key, app string) *schema.Instance {
 		return &schema.Instance{Header: head(k, false), Spec: schema.InstanceSpec{App: app, Version: "v"}}
 	}
-	ents := map[string]*schema.Entitlement{"one": {Header: head(entitled, false)}, "two": {Header: head(schema.Key{Kind: schema.KindEntitlement, Tenant: "t", Project: "p", Name: "two"}, false)}}
+	ents := map[string]*schema.Entitlement{"one": {Header: head(entitled, false)},
+		"two": {Header: head(schema.Key{Kind: schema.KindEntitlement, Tenant: "t", Project: "p", Name: "two"}, false)}}
 	suspended := map[string]*schema.Entitlement{"one": {Header: head(entitled, true)}, "two": ents["two"]}
 	instances := map[string]*schema.Instance{"a": instance(a, "one"), "b": instance(b, "two")}
 	own := &schema.Instance{Header: head(a, true), Spec: instances["a"].Spec}
 	others := &schema.ProjectEstate{Name: "q", Entitlements: ents, Instances: map[string]*schema.Instance{"a": instance(other, "one")}}
-	estate := func(suspendTenant, suspendProject bool, ents map[string]*schema.Entitlement, instances map[string]*schema.Instance) *schema.TenantEstate {
-		return &schema.TenantEstate{Name: "t", Tenant: &schema.Tenant{Header: head(tenant, suspendTenant)}, Projects: map[string]*schema.ProjectEstate{"q": others, "p": {
-			Name: "p", Project: &schema.Project{Header: head(project, suspendProject)}, Entitlements: ents, Instances: instances}}}
+	estate := func(suspendTenant, suspendProject bool, ents map[string]*schema.Entitlement,
+		instances map[string]*schema.Instance) *schema.TenantEstate {
+		return &schema.TenantEstate{Name: "t", Tenant: &schema.Tenant{Header: head(tenant, suspendTenant)},
+			Projects: map[string]*schema.ProjectEstate{"q": others, "p": {
+				Name: "p", Project: &schema.Project{Header: head(project, suspendProject)}, Entitlements: ents, Instances: instances}}}
 	}
 	type by map[schema.Key]schema.Key
 	var judge Judge
@@ -46,12 +49,15 @@ func TestSuspensionAppliesBelow(t *testing.T) {
 		{"tenant", estate(true, false, ents, instances), by{a: tenant, b: tenant, other: tenant}},
 		{"nothing again", estate(false, false, ents, instances), by{a: {}, b: {}, other: {}}},
 		{"project", estate(false, true, ents, instances), by{a: project, b: project, other: {}}},
-		{"project still, another instance", estate(false, true, ents, map[string]*schema.Instance{"a": instances["a"], "b": instance(b, "two")}), by{a: project, b: project, other: {}}},
+		{"project still, another instance",
+			estate(false, true, ents, map[string]*schema.Instance{"a": instances["a"], "b": instance(b, "two")}),
+			by{a: project, b: project, other: {}}},
 		{"tenant and project", estate(true, true, ents, instances), by{a: tenant, b: tenant, other: tenant}},
 		{"entitlement", estate(false, false, suspended, instances), by{a: entitled, b: {}, other: {}}},
 		{"instance", estate(false, false, ents, map[string]*schema.Instance{"a": own, "b": instances["b"]}), by{a: a, b: {}, other: {}}},
 	} {
-		for how, e := range map[string]*schema.EffectiveTenant{"afresh": EvaluateTenant(platform, tc.estate), "remembered": judge.Tenant(platform, tc.estate, nil, "2027-01-01")} {
+		for how, e := range map[string]*schema.EffectiveTenant{"afresh": EvaluateTenant(platform, tc.estate),
+			"remembered": judge.Tenant(platform, tc.estate, nil, "2027-01-01")} {
 			for k, want := range tc.want {
 				i := e.Projects[k.Project].Units[k.Name]
 				require.Equal(t, want, i.SuspendedBy, "%s, %s: %s", tc.name, how, k)

@@ -69,8 +69,10 @@ func changedUIDs(b *schema.RoleBinding, uids map[string]int) (out []schema.Diagn
 		}
 		path := fmt.Sprintf("spec.members[%d].unix_user.uid", i)
 		at := b.At(path)
-		out = append(out, schema.Diagnostic{Severity: schema.SeverityError, Code: CodeUIDChanged, File: at.File, Line: at.Line, Column: at.Column, Path: path,
-			Message: fmt.Sprintf("%s: user %s has uid %d in force, and a uid never changes, as files on the hosts belong to it: put uid %d back, or give the person another user name",
+		out = append(out, schema.Diagnostic{Severity: schema.SeverityError, Code: CodeUIDChanged, File: at.File, Line: at.Line,
+			Column: at.Column, Path: path,
+			Message: fmt.Sprintf("%s: user %s has uid %d in force, and a uid never changes, as files on the hosts belong to it: put uid "+
+				"%d back, or give the person another user name",
 				path, m.UnixUser.Name, was, was)})
 	}
 	return out

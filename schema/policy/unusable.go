@@ -25,7 +25,8 @@ func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 			if !refused {
 				continue
 			}
-			out = append(out, n.At(f.field).Warning(f.field, "policy.unusable-node", "nobody may use this node: the %s %s is not in %s (%s); add it there, or change the node",
+			out = append(out, n.At(f.field).Warning(f.field, "policy.unusable-node",
+				"nobody may use this node: the %s %s is not in %s (%s); add it there, or change the node",
 				f.allowed.one, f.value, f.allowed.key, l.at(f.allowed.key).Place()))
 		}
 	}
@@ -39,7 +40,8 @@ func uselessMaxima(layers []layer) (out []schema.Diagnostic) {
 		for _, l := range layers {
 			if n := k.of(l.Overlay); ok && n != nil && *n > most {
 				field := l.prefix + "." + k.key
-				out = append(out, l.at(k.key).Warning(field, "policy.useless", "%d has no effect, as %s allows %d at most (%s)", *n, by.whose(), most, by.at(k.key).Place()))
+				out = append(out, l.at(k.key).Warning(field, "policy.useless", "%d has no effect, as %s allows %d at most (%s)", *n,
+					by.whose(), most, by.at(k.key).Place()))
 			}
 		}
 	}
@@ -59,7 +61,8 @@ func nothingLeft(above, layers []layer) (out []schema.Diagnostic) {
 			}
 			l := layers[i]
 			field := l.prefix + "." + k.key
-			out = append(out, l.at(k.key).Warning(field, "policy.nothing-allowed", "no %s is left that every policy allows, so no instance below can run: allow one that the policies above allow", k.one))
+			out = append(out, l.at(k.key).Warning(field, "policy.nothing-allowed",
+				"no %s is left that every policy allows, so no instance below can run: allow one that the policies above allow", k.one))
 			break
 		}
 	}
@@ -87,7 +90,8 @@ func narrowed(platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenan
 			told[d.Key] = true
 			kept := strings.Split(d.After, ", ")
 			dropped := slices.DeleteFunc(strings.Split(d.Before, ", "), func(r string) bool { return slices.Contains(kept, r) })
-			out = append(out, d.At.Warning(d.Field, "policy.ignored-region", "%s is ignored, as policy does not allow it here (%s): members are put in %s only",
+			out = append(out, d.At.Warning(d.Field, "policy.ignored-region",
+				"%s is ignored, as policy does not allow it here (%s): members are put in %s only",
 				strings.Join(dropped, ", "), d.Source.Place(), d.After))
 		}
 	}
@@ -106,8 +110,9 @@ func uselessAdmissions(p *schema.Platform, t *schema.TenantEstate) (out []schema
 		}
 		useless := func(field, wants string, which []string) {
 			slices.Sort(which)
-			out = append(out, a.At(field).Warning(field, CodeUselessAdmission, "this admission allows no instance of %s: %s %s (%s); allow one of them "+
-				"here",
+			out = append(out, a.At(field).Warning(field, CodeUselessAdmission,
+				"this admission allows no instance of %s: %s %s (%s); allow one of them "+
+					"here",
 				slug, wants, strings.Join(slices.Compact(which), ", "), app.File))
 		}
 		if scopes := app.Spec.Supports.Scopes(); !overlap(scopes, a.Spec.AllowedControlPlaneScopes) {
@@ -157,7 +162,8 @@ func deniedApp(above []layer, e *schema.Entitlement) (out []schema.Diagnostic) {
 	for _, l := range above {
 		if i := slices.Index(l.deny, e.Key.Name); i >= 0 && e.Spec.Enabled {
 			const field = "spec.enabled"
-			out = append(out, e.At(field).Warning(field, CodeDeniedApp, "no instance of %s can run by this, as %s denies the app (%s)", e.Key.Name, l.whose(), l.header.At(l.prefix+".hard_deny.apps").Place()))
+			out = append(out, e.At(field).Warning(field, CodeDeniedApp, "no instance of %s can run by this, as %s denies the app (%s)",
+				e.Key.Name, l.whose(), l.header.At(l.prefix+".hard_deny.apps").Place()))
 		}
 	}
 	return out

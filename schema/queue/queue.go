@@ -170,7 +170,8 @@ func (r Request) Check() error {
 	case strings.HasPrefix(r.Script, "\ufeff"):
 		return refuse("the script begins with a byte order mark (U+FEFF), which an editor does not show: save it as UTF-8 without one")
 	case !utf8.ValidString(r.Script):
-		return refuse("the script is not UTF-8 at line %d: convert it, such as with iconv", 1+strings.Count(r.Script[:invalidAt(r.Script)], "\n"))
+		return refuse("the script is not UTF-8 at line %d: convert it, such as with iconv",
+			1+strings.Count(r.Script[:invalidAt(r.Script)], "\n"))
 	case len(r.Script) < 3 || r.Script[:2] != "#!":
 		return refuse("the script must begin with #!, such as #!/bin/sh")
 	case r.Name != "" && !jobName.MatchString(r.Name):
@@ -178,14 +179,16 @@ func (r Request) Check() error {
 	case r.ScriptName != "" && !jobName.MatchString(r.ScriptName):
 		return refuse("script_name has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit")
 	case r.Queue != "" && !IsName(r.Queue):
-		return refuse("the name of a queue has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter, digit or underscore; commas separate several")
+		return refuse("the name of a queue has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter, digit or " +
+			"underscore; commas separate several")
 	case r.WorkDir != "" && !directory.MatchString(r.WorkDir):
 		return refuse("work_dir must be an absolute path of letters, digits, dots, dashes and underscores")
 	case r.Minutes > MaxMinutes:
 		return refuse("time_limit_minutes is at most %d", MaxMinutes)
 	}
 	for name, n := range map[string]int{
-		"time_limit_minutes": r.Minutes, "nodes": r.Nodes, "tasks": r.Tasks, "cpus_per_task": r.CPUsPerTask, "memory_mib": r.MemoryMiB, "gpus": r.GPUs,
+		"time_limit_minutes": r.Minutes, "nodes": r.Nodes, "tasks": r.Tasks, "cpus_per_task": r.CPUsPerTask, "memory_mib": r.MemoryMiB,
+		"gpus": r.GPUs,
 	} {
 		if n < 0 || name != "memory_mib" && n > maxCount {
 			return refuse("%s is from 0 to %d", name, maxCount)

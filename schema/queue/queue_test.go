@@ -35,7 +35,8 @@ func TestKeyHasItsTime(t *testing.T) {
 // A request that no scheduler could take is refused with the reason. Different requests have different
 // digests.
 func TestRequestIsCheckedBeforeTheScheduler(t *testing.T) {
-	valid := queue.Request{Script: "#!/bin/sh\ntrue\n", Name: "a.job-1", WorkDir: "/data/ada", Minutes: 5, Nodes: 1, MemoryMiB: 1 << 21, GPUs: 2}
+	valid := queue.Request{Script: "#!/bin/sh\ntrue\n", Name: "a.job-1", WorkDir: "/data/ada", Minutes: 5, Nodes: 1, MemoryMiB: 1 << 21,
+		GPUs: 2}
 	require.NoError(t, valid.Check())
 	require.NoError(t, queue.Request{Script: "#!/bin/sh"}.Check())
 	require.NoError(t, queue.Request{Script: "#!/bin/sh", Queue: "_debug,Mem128"}.Check())

@@ -16,10 +16,12 @@ func TestUnusableKeysAreFindings(t *testing.T) {
 	garbage := "ssh-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 	wrongType := "ssh-rsa" + good[len("ssh-ed25519"):]
 	armor := "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nAAAA\n-----END PGP PUBLIC KEY BLOCK-----\n"
-	roles := &schema.RoleBinding{Header: schema.Header{File: "tenants/t/roles.yaml"}, Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{
-		{Login: "ann", SigningKeys: []string{good, garbage}}, {Login: "ben", SigningKeys: []string{wrongType, armor}},
-	}}}
-	account := &schema.ServiceAccount{Header: schema.Header{File: "tenants/t/service-accounts/ci.yaml"}, Spec: schema.ServiceAccountSpec{PublicKeys: []schema.PublicKey{{ID: "a", Key: garbage}}}}
+	roles := &schema.RoleBinding{Header: schema.Header{File: "tenants/t/roles.yaml"},
+		Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{
+			{Login: "ann", SigningKeys: []string{good, garbage}}, {Login: "ben", SigningKeys: []string{wrongType, armor}},
+		}}}
+	account := &schema.ServiceAccount{Header: schema.Header{File: "tenants/t/service-accounts/ci.yaml"},
+		Spec: schema.ServiceAccountSpec{PublicKeys: []schema.PublicKey{{ID: "a", Key: garbage}}}}
 	node := &schema.Node{Header: schema.Header{File: "platform/nodes/n.yaml"}, Spec: schema.NodeSpec{HostKey: wrongType}}
 	d := &schema.Desired{Platform: &schema.Platform{Nodes: map[string]*schema.Node{"n": node}}, Tenants: map[string]*schema.TenantEstate{
 		"t": {Name: "t", Roles: roles, ServiceAccounts: map[string]*schema.ServiceAccount{"ci": account}},

@@ -45,7 +45,8 @@ func (d *desk) command(name string, args ...string) *exec.Cmd {
 	}
 	c.Dir = d.dir
 	c.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + d.home, "GNUPGHOME=" + d.home, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "LC_ALL=C.UTF-8",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + d.home, "GNUPGHOME=" + d.home, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"LC_ALL=C.UTF-8",
 		"GIT_AUTHOR_NAME=Anna", "GIT_AUTHOR_EMAIL=anna@example.org", "GIT_COMMITTER_NAME=Anna", "GIT_COMMITTER_EMAIL=anna@example.org",
 	}
 	return c

@@ -26,14 +26,16 @@ func declaredKeys(d *schema.Desired) (out []declaredKey) {
 		}
 		for i, m := range b.Spec.Members {
 			for j, key := range m.SigningKeys {
-				out = append(out, declaredKey{key, fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, j), &b.Header, claim{login: m.Login, text: key, scope: scope}})
+				out = append(out, declaredKey{key, fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, j), &b.Header,
+					claim{login: m.Login, text: key, scope: scope}})
 			}
 		}
 	}
 	accounts := func(all map[string]*schema.ServiceAccount, scope authority.Scope) {
 		for _, a := range sorted(all) {
 			for i, key := range a.Spec.PublicKeys {
-				out = append(out, declaredKey{key.Key, fmt.Sprintf("spec.public_keys[%d].key", i), &a.Header, claim{account: a.Key, scope: scope}})
+				out = append(out, declaredKey{key.Key, fmt.Sprintf("spec.public_keys[%d].key", i), &a.Header,
+					claim{account: a.Key, scope: scope}})
 			}
 		}
 	}
@@ -93,7 +95,8 @@ func Findings(d *schema.Desired, asked func(file string) bool) (out []schema.Dia
 			continue
 		}
 		if _, err := sshBlob(n.Spec.HostKey); err != nil {
-			out = append(out, n.At(path).Warning(path, CodeUnusableKey, "the host key is not valid, so Berth cannot reach the node: %s; replace it", err))
+			out = append(out, n.At(path).Warning(path, CodeUnusableKey,
+				"the host key is not valid, so Berth cannot reach the node: %s; replace it", err))
 		}
 	}
 	schema.SortDiagnostics(out)

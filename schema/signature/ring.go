@@ -160,10 +160,12 @@ func (s Signer) Actor(at authority.Scope) (authority.Actor, error) {
 			}
 		}
 		if two {
-			return authority.Actor{}, fmt.Errorf("the signing key %s is claimed by two in %s: it is nobody's until one of them has another", s.Key, level.scope)
+			return authority.Actor{}, fmt.Errorf("the signing key %s is claimed by two in %s: it is nobody's until one of them has another",
+				s.Key, level.scope)
 		}
 		if who != nil {
-			return authority.Actor{Login: who.login, ServiceAccount: who.account, SigningKey: who.text, Proof: authority.ProofSignature}, nil
+			return authority.Actor{Login: who.login, ServiceAccount: who.account, SigningKey: who.text, Proof: authority.ProofSignature},
+				nil
 		}
 	}
 	return authority.Actor{}, fmt.Errorf("the signing key %s is nobody's in %s", s.Key, at)

@@ -53,7 +53,8 @@ func member(login string, keys ...string) schema.RoleMember {
 }
 
 func account(tenant, project, name string, keys ...string) map[string]*schema.ServiceAccount {
-	a := &schema.ServiceAccount{Header: schema.Header{Key: schema.Key{Kind: schema.KindServiceAccount, Tenant: tenant, Project: project, Name: name}}}
+	a := &schema.ServiceAccount{Header: schema.Header{Key: schema.Key{Kind: schema.KindServiceAccount, Tenant: tenant, Project: project,
+		Name: name}}}
 	for _, k := range keys {
 		a.Spec.PublicKeys = append(a.Spec.PublicKeys, schema.PublicKey{Key: k})
 	}
@@ -89,9 +90,11 @@ func TestWidestClaimOwnsTheKey(t *testing.T) {
 		"nobody's": {physics: binding(member("anna"))},
 		"platform": {
 			platform: binding(member("anna", p.line)),
-			want:     map[authority.Scope]authority.Actor{platform: person("anna"), physics: person("anna"), lhc: person("anna"), biology: person("anna"), cells: person("anna")},
+			want: map[authority.Scope]authority.Actor{platform: person("anna"), physics: person("anna"), lhc: person("anna"),
+				biology: person("anna"), cells: person("anna")},
 		},
-		"tenant":  {physics: binding(member("anna", p.line)), want: map[authority.Scope]authority.Actor{physics: person("anna"), lhc: person("anna")}},
+		"tenant": {physics: binding(member("anna", p.line)),
+			want: map[authority.Scope]authority.Actor{physics: person("anna"), lhc: person("anna")}},
 		"project": {lhc: binding(member("anna", p.line)), want: map[authority.Scope]authority.Actor{lhc: person("anna")}},
 		"two roles of one person": {
 			physics: binding(member("anna", p.line), member("Anna", p.line)),
@@ -103,15 +106,19 @@ func TestWidestClaimOwnsTheKey(t *testing.T) {
 		},
 		"another tenant's claim is nothing here": {
 			physics: binding(member("anna", p.line)), biology: binding(member("eve", p.line)),
-			want: map[authority.Scope]authority.Actor{physics: person("anna"), lhc: person("anna"), biology: person("eve"), cells: person("eve")},
+			want: map[authority.Scope]authority.Actor{physics: person("anna"), lhc: person("anna"), biology: person("eve"),
+				cells: person("eve")},
 		},
 		"a tenant cannot make the platform's key nobody's": {
-			platform: binding(member("anna", p.line)), biology: binding(member("eve", p.line)), others: account("biology", "", "robot", p.line),
-			want: map[authority.Scope]authority.Actor{platform: person("anna"), physics: person("anna"), lhc: person("anna"), biology: person("anna"), cells: person("anna")},
+			platform: binding(member("anna", p.line)), biology: binding(member("eve", p.line)),
+			others: account("biology", "", "robot", p.line),
+			want: map[authority.Scope]authority.Actor{platform: person("anna"), physics: person("anna"), lhc: person("anna"),
+				biology: person("anna"), cells: person("anna")},
 		},
 		"first administrators": {
 			administrators: []string{"root", "other"}, keys: []string{p.line}, platform: binding(member("eve", p.line)),
-			want: map[authority.Scope]authority.Actor{platform: person("root"), physics: person("root"), lhc: person("root"), biology: person("root"), cells: person("root")},
+			want: map[authority.Scope]authority.Actor{platform: person("root"), physics: person("root"), lhc: person("root"),
+				biology: person("root"), cells: person("root")},
 		},
 		"administrators' keys without administrators": {keys: []string{p.line}},
 		"service account": {
@@ -119,26 +126,32 @@ func TestWidestClaimOwnsTheKey(t *testing.T) {
 			want:     map[authority.Scope]authority.Actor{lhc: {ServiceAccount: robot, Proof: authority.ProofSignature}},
 		},
 		"a service account cannot take a person's key from them": {
-			lhc: binding(member("anna", p.line)), accounts: both(account("physics", "lhc", "robot", p.line), account("physics", "lhc", "other", p.line)),
-			want: map[authority.Scope]authority.Actor{lhc: person("anna")},
+			lhc:      binding(member("anna", p.line)),
+			accounts: both(account("physics", "lhc", "robot", p.line), account("physics", "lhc", "other", p.line)),
+			want:     map[authority.Scope]authority.Actor{lhc: person("anna")},
 		},
-		"nor where two people claim it": {lhc: binding(member("anna", p.line), member("ben", p.line)), accounts: account("physics", "lhc", "robot", p.line)},
-		"two service accounts":          {accounts: both(account("physics", "lhc", "robot", p.line), account("physics", "lhc", "other", p.line))},
-		"suspended binding":             {physics: &schema.RoleBinding{Header: schema.Header{Suspend: true}, Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{member("anna", p.line)}}}},
+		"nor where two people claim it": {lhc: binding(member("anna", p.line), member("ben", p.line)),
+			accounts: account("physics", "lhc", "robot", p.line)},
+		"two service accounts": {accounts: both(account("physics", "lhc", "robot", p.line), account("physics", "lhc", "other", p.line))},
+		"suspended binding": {physics: &schema.RoleBinding{Header: schema.Header{Suspend: true},
+			Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{member("anna", p.line)}}}},
 		"what is suspended claims nothing of others": {
 			lhc: binding(member("anna", p.line)), accounts: map[string]*schema.ServiceAccount{"robot": {
-				Header: schema.Header{Key: robot, Suspend: true}, Spec: schema.ServiceAccountSpec{PublicKeys: []schema.PublicKey{{Key: p.line}}},
+				Header: schema.Header{Key: robot, Suspend: true},
+				Spec:   schema.ServiceAccountSpec{PublicKeys: []schema.PublicKey{{Key: p.line}}},
 			}},
 			want: map[authority.Scope]authority.Actor{lhc: person("anna")},
 		},
 		"keys that are none": {
-			physics: binding(member("eve", "ssh-ed25519 AAAA", "ssh-rsa "+strings.Fields(p.line)[1], "-----BEGIN PGP PUBLIC KEY BLOCK-----\nno\n"), member("anna", p.line)),
-			want:    map[authority.Scope]authority.Actor{physics: person("anna"), lhc: person("anna")},
+			physics: binding(member("eve", "ssh-ed25519 AAAA", "ssh-rsa "+strings.Fields(p.line)[1],
+				"-----BEGIN PGP PUBLIC KEY BLOCK-----\nno\n"), member("anna", p.line)),
+			want: map[authority.Scope]authority.Actor{physics: person("anna"), lhc: person("anna")},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{
-				"physics": {Roles: c.physics, Projects: map[string]*schema.ProjectEstate{"lhc": {Roles: c.lhc, ServiceAccounts: c.accounts}}},
+				"physics": {Roles: c.physics, Projects: map[string]*schema.ProjectEstate{"lhc": {Roles: c.lhc,
+					ServiceAccounts: c.accounts}}},
 				"biology": {Roles: c.biology, ServiceAccounts: c.others, Projects: map[string]*schema.ProjectEstate{"cells": {}}},
 			}}
 			if c.platform != nil {
@@ -219,9 +232,10 @@ func TestCheckKeyRefusesUnusableKeys(t *testing.T) {
 		"ssh-ed25519 AAAA":                       "not an SSH public key",
 		"ssh-rsa " + strings.Fields(p.line)[1]:   "its key is of type ssh-ed25519",
 		"-----BEGIN PGP PUBLIC KEY BLOCK-----\n": "not an armored OpenPGP public key",
-		armored("PGP PUBLIC KEY BLOCK", entity.Serialize, entity.Serialize):                                                               "holds 2",
-		armored("PGP PUBLIC KEY BLOCK", private):                                                                                          "private key",
-		armored("PGP PUBLIC KEY BLOCK", entity.PrimaryKey.Serialize):                                                                      "not an armored OpenPGP public key",
+		armored("PGP PUBLIC KEY BLOCK", entity.Serialize,
+			entity.Serialize): "holds 2",
+		armored("PGP PUBLIC KEY BLOCK", private):                     "private key",
+		armored("PGP PUBLIC KEY BLOCK", entity.PrimaryKey.Serialize): "not an armored OpenPGP public key",
 		"sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAABHNzaDo=": "not accepted",
 	} {
 		require.ErrorContains(t, signature.CheckKey(text), why, text)
@@ -233,11 +247,14 @@ func TestSplitRefusesAmbiguousSignatures(t *testing.T) {
 	const head = "tree 1\nparent 2\nauthor A <a> 1 +0000\ncommitter C <c> 2 +0000\n"
 	const sig = "gpgsig -----BEGIN\n  indented\n \n -----END\n"
 	for name, c := range map[string]struct{ raw, payload, sig, err string }{
-		"unsigned":            {raw: head + "\nSubject\n"},
-		"signed":              {raw: head + sig + "\nSubject\n", payload: head + "\nSubject\n", sig: "-----BEGIN\n indented\n\n-----END\n"},
-		"header after":        {raw: head + sig + "encoding X\n\nS", payload: head + "encoding X\n\nS", sig: "-----BEGIN\n indented\n\n-----END\n"},
-		"folded header":       {raw: head + "mergetag a\n b\n \n gpgsig c\n" + sig + "\nS", payload: head + "mergetag a\n b\n \n gpgsig c\n\nS", sig: "-----BEGIN\n indented\n\n-----END\n"},
-		"root commit":         {raw: "tree 1\nauthor A\ncommitter C\n" + sig + "\nS", payload: "tree 1\nauthor A\ncommitter C\n\nS", sig: "-----BEGIN\n indented\n\n-----END\n"},
+		"unsigned": {raw: head + "\nSubject\n"},
+		"signed":   {raw: head + sig + "\nSubject\n", payload: head + "\nSubject\n", sig: "-----BEGIN\n indented\n\n-----END\n"},
+		"header after": {raw: head + sig + "encoding X\n\nS", payload: head + "encoding X\n\nS",
+			sig: "-----BEGIN\n indented\n\n-----END\n"},
+		"folded header": {raw: head + "mergetag a\n b\n \n gpgsig c\n" + sig + "\nS",
+			payload: head + "mergetag a\n b\n \n gpgsig c\n\nS", sig: "-----BEGIN\n indented\n\n-----END\n"},
+		"root commit": {raw: "tree 1\nauthor A\ncommitter C\n" + sig + "\nS", payload: "tree 1\nauthor A\ncommitter C\n\nS",
+			sig: "-----BEGIN\n indented\n\n-----END\n"},
 		"in the message only": {raw: head + "\ngpgsig x\n y\n"},
 		"no message":          {raw: head + sig + "\n", payload: head + "\n", sig: "-----BEGIN\n indented\n\n-----END\n"},
 		"two":                 {raw: head + sig + sig + "\nS", err: "two signatures"},
@@ -277,7 +294,9 @@ func TestHostileBytesProveNobody(t *testing.T) {
 	p := newPerson(t)
 	ring := signature.Keys(people(map[string]string{"anna": p.line}))
 	line := rapid.OneOf(
-		rapid.SampledFrom([]string{"tree 1\n", "parent 2\n", "author A\n", "committer C\n", "gpgsig -----BEGIN SSH SIGNATURE-----\n", "gpgsig -----BEGIN PGP SIGNATURE-----\n", " -----END SSH SIGNATURE-----\n", " \n", "\n", "gpgsig", "\r\n", "encoding x\n", " U1NIU0lH\n", " iQ==\n"}),
+		rapid.SampledFrom([]string{"tree 1\n", "parent 2\n", "author A\n", "committer C\n", "gpgsig -----BEGIN SSH SIGNATURE-----\n",
+			"gpgsig -----BEGIN PGP SIGNATURE-----\n", " -----END SSH SIGNATURE-----\n", " \n", "\n", "gpgsig", "\r\n", "encoding x\n",
+			" U1NIU0lH\n", " iQ==\n"}),
 		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 8), func(b []byte) string { return string(b) }),
 	)
 	rapid.Check(t, func(t *rapid.T) {

@@ -179,7 +179,8 @@ func verifyPGP(key *openpgp.Entity, payload []byte, s *packet.Signature, raw []b
 		RejectHashAlgorithms:        map[crypto.Hash]bool{crypto.SHA1: true, crypto.MD5: true, crypto.RIPEMD160: true},
 		RejectMessageHashAlgorithms: map[crypto.Hash]bool{crypto.SHA1: true, crypto.MD5: true, crypto.RIPEMD160: true},
 	}
-	if _, _, err := openpgp.VerifyDetachedSignature(openpgp.EntityList{key}, bytes.NewReader(payload), bytes.NewReader(raw), config); err != nil {
+	if _, _, err := openpgp.VerifyDetachedSignature(openpgp.EntityList{key}, bytes.NewReader(payload), bytes.NewReader(raw),
+		config); err != nil {
 		return fmt.Errorf("its OpenPGP signature does not hold: %w", err)
 	}
 	if _, err := key.VerifyPrimaryKey(now, config); err != nil {

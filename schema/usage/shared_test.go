@@ -29,8 +29,9 @@ func newPool(split string) *pool {
 
 // close closes a day of November.
 func (p *pool) close(day int, unused Unused, projects ...string) {
-	p.terms.Closings = append(p.terms.Closings, Closing{Cluster: "c", Day: fmt.Sprintf("2026-11-%02d", day), Unit: "SharedRuntime a/pool", OwnerID: "a", AppSlug: "slurm",
-		BillingPolicyRef: "lab", Projects: projects, Unused: &unused})
+	p.terms.Closings = append(p.terms.Closings,
+		Closing{Cluster: "c", Day: fmt.Sprintf("2026-11-%02d", day), Unit: "SharedRuntime a/pool", OwnerID: "a", AppSlug: "slurm",
+			BillingPolicyRef: "lab", Projects: projects, Unused: &unused})
 }
 
 // use adds a job with one CPU.

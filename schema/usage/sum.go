@@ -39,7 +39,8 @@ type Account struct {
 }
 
 func (a Account) compare(b Account) int {
-	return cmp.Or(cmp.Compare(a.Month, b.Month), cmp.Compare(a.OrgID, b.OrgID), cmp.Compare(a.ProjectID, b.ProjectID), cmp.Compare(a.Unit, b.Unit),
+	return cmp.Or(cmp.Compare(a.Month, b.Month), cmp.Compare(a.OrgID, b.OrgID), cmp.Compare(a.ProjectID, b.ProjectID),
+		cmp.Compare(a.Unit, b.Unit),
 		cmp.Compare(a.AppSlug, b.AppSlug), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Rates, b.Rates), cmp.Compare(a.User, b.User))
 }
 

@@ -36,7 +36,8 @@ func used(r Record) Record {
 // A record has two anchors: the project whose account a job used, and the unit with its owner
 // (requirement D6).
 func TestRecordsHaveTwoAnchors(t *testing.T) {
-	unit := Record{UnitID: "u-1", AppSlug: "slurm", OperatingMode: "platform_managed", ControlPlaneScope: "platform", RuntimeBackend: "slurm", CorrelationID: "x"}
+	unit := Record{UnitID: "u-1", AppSlug: "slurm", OperatingMode: "platform_managed", ControlPlaneScope: "platform",
+		RuntimeBackend: "slurm", CorrelationID: "x"}
 	names := map[string]Attachment{"physics.lhc": {Name: "lhc-terms", BillingPolicyRef: "internal"}, "physics.ligo": {}}
 	of := func(key schema.Key, project string) Record {
 		return New(key, unit, job(1, "2026-11-01T10:00:00Z", project), names)
@@ -46,13 +47,15 @@ func TestRecordsHaveTwoAnchors(t *testing.T) {
 	require.Equal(t, []string{"", "SharedRuntime campus", "physics", "physics.lhc", "campus/lhc-terms"},
 		[]string{shared.OwnerID, shared.Unit, shared.OrgID, shared.ProjectID, strings.TrimPrefix(shared.AttachmentID, "/")})
 	require.Equal(t, []string{"u-1", "slurm", "platform_managed", "platform", "slurm", "x"},
-		[]string{shared.UnitID, shared.AppSlug, shared.OperatingMode, shared.ControlPlaneScope, shared.RuntimeBackend, shared.CorrelationID})
+		[]string{shared.UnitID, shared.AppSlug, shared.OperatingMode, shared.ControlPlaneScope, shared.RuntimeBackend,
+			shared.CorrelationID})
 
 	require.Equal(t, "internal", shared.BillingPolicyRef)
 	require.Empty(t, of(schema.Key{Kind: schema.KindSharedRuntime, Name: "campus"}, "physics.ligo").AttachmentID)
 
 	own := of(schema.InstanceKey("bio", "genes", "train"), "")
-	require.Equal(t, []string{"bio", "Instance bio.genes/train", "bio", "bio.genes", ""}, []string{own.OwnerID, own.Unit, own.OrgID, own.ProjectID, own.AttachmentID})
+	require.Equal(t, []string{"bio", "Instance bio.genes/train", "bio", "bio.genes", ""},
+		[]string{own.OwnerID, own.Unit, own.OrgID, own.ProjectID, own.AttachmentID})
 
 	owners := of(schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}, "")
 	require.Equal(t, []string{"physics", "physics", ""}, []string{owners.OwnerID, owners.OrgID, owners.ProjectID})
@@ -133,7 +136,8 @@ func TestCorrectionsCount(t *testing.T) {
 	late := first
 	late.Day, late.Corrects, late.Amounts = "2026-11-02", "2026-10-31", Amounts{CPUSeconds: -20}
 	card := func(price schema.Price, replaces, from string) *schema.RateCard {
-		return &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Prices: schema.Prices{CPUHour: price}, Replaces: replaces, From: from}}
+		return &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Prices: schema.Prices{CPUHour: price}, Replaces: replaces,
+			From: from}}
 	}
 	cards := map[string]*schema.RateCard{"default": card(3600, "", ""), "later": card(7200, "default", "2026-11-01")}
 	var got []string
@@ -217,10 +221,12 @@ func TestClosingsAreFiles(t *testing.T) {
 func TestPricesAreExact(t *testing.T) {
 	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	card := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Prices: schema.Prices{
-		CPUHour: 3600, MemoryHour: 3600 * 1024, OtherGPU: 7200, GPUHours: []schema.GPUPrice{{Type: "a100", Price: 36000}}, BillingHour: 10800}}}
+		CPUHour: 3600, MemoryHour: 3600 * 1024, OtherGPU: 7200, GPUHours: []schema.GPUPrice{{Type: "a100", Price: 36000}},
+		BillingHour: 10800}}}
 	card.Key.Name = "lab"
 	of := func(id int, change func(*Record)) Record {
-		r := Record{Job: Job{Cluster: "c", JobID: id, Submitted: start, Started: start, Ended: start.Add(100 * time.Second), ProjectID: "a.b"}}
+		r := Record{Job: Job{Cluster: "c", JobID: id, Submitted: start, Started: start, Ended: start.Add(100 * time.Second),
+			ProjectID: "a.b"}}
 		change(&r)
 		return used(r)
 	}
@@ -263,7 +269,8 @@ func TestPricesAreExact(t *testing.T) {
 	other := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Prices: schema.Prices{CPUHour: 36}}}
 	lines := Sums(both, &Terms{Cards: map[string]*schema.RateCard{"lab": card, "default": other}})
 	require.Len(t, lines, 2)
-	require.Equal(t, []any{"default", int64(1), "lab", int64(120)}, []any{lines[0].Rates, lines[0].Price.Millionths, lines[1].Rates, lines[1].Price.Millionths})
+	require.Equal(t, []any{"default", int64(1), "lab", int64(120)},
+		[]any{lines[0].Rates, lines[0].Price.Millionths, lines[1].Rates, lines[1].Price.Millionths})
 
 	card.Spec = schema.RateCardSpec{Currency: "EUR", Prices: schema.Prices{CPUHour: 1}} // a third of a millionth each: rounded once
 	third := func(id int) Record { return of(id, func(r *Record) { r.CPUs = 12 }) }
@@ -276,11 +283,13 @@ func TestPricesAreExact(t *testing.T) {
 // default one; on days from the day of a replacement on it is the replacement. A closing goes by the same rule.
 func TestRateCardOfATenantAndADay(t *testing.T) {
 	card := func(replaces, from string, tenants ...string) *schema.RateCard {
-		return &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Replaces: replaces, From: from, AppliesTo: tenants, Shared: &schema.SharedCost{Split: schema.SplitNone, ControlPlaneDay: 1}}}
+		return &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Replaces: replaces, From: from, AppliesTo: tenants,
+			Shared: &schema.SharedCost{Split: schema.SplitNone, ControlPlaneDay: 1}}}
 	}
 	terms := Terms{Cards: map[string]*schema.RateCard{
 		"default": card("", ""), "cheap": card("", "", "chem"), "free": card("", ""),
-		"default-b": card("default", "2026-11-10"), "default-c": card("default", "2026-11-20"), "default-d": card("default-c", "2026-11-20"),
+		"default-b": card("default", "2026-11-10"), "default-c": card("default", "2026-11-20"),
+		"default-d":    card("default-c", "2026-11-20"),
 		"default-chem": card("default", "2026-11-25", "chem"), "cheap-b": card("cheap", "2026-11-30"),
 	}}
 	for _, c := range []struct{ ref, tenant, day, want string }{

@@ -273,7 +273,8 @@ func (a *API) checkLeader(c *call) *failure {
 		if !strings.HasPrefix(target, "/") {
 			target = c.URL.RequestURI()
 		}
-		return &failure{code: codeStandby, location: leader + target, message: "this daemon stands by: send the same request to the address in Location"}
+		return &failure{code: codeStandby, location: leader + target,
+			message: "this daemon stands by: send the same request to the address in Location"}
 	}
 	return nil
 }
@@ -281,7 +282,8 @@ func (a *API) checkLeader(c *call) *failure {
 // limit bounds the requests of one caller.
 func (a *API) limit(c *call) *failure {
 	if !a.principals.allow(c.who.name, a.o.Now()) {
-		return &failure{code: codeRate, after: time.Second, message: "too many requests: ask less often, with If-None-Match and larger pages"}
+		return &failure{code: codeRate, after: time.Second,
+			message: "too many requests: ask less often, with If-None-Match and larger pages"}
 	}
 	return nil
 }
@@ -390,7 +392,8 @@ func checkContext(c *call) *failure {
 	reason := strings.TrimSpace(strings.Join(reasons, " "))
 	if reason == "" || len(reason) > maxReason || !printable(reason) {
 		return &failure{code: codeBreakGlass,
-			message: fmt.Sprintf("an admin path needs the header X-Break-Glass with the reason, at most %d printable characters; it is audited", maxReason)}
+			message: fmt.Sprintf("an admin path needs the header X-Break-Glass with the reason, at most %d printable characters; it is "+
+				"audited", maxReason)}
 	}
 	c.who.actor.BreakGlass = reason
 	return nil
@@ -422,7 +425,8 @@ func (c *call) read(sees sight) (answer, *failure) {
 	if err != nil {
 		return answer{}, &failure{code: codeQuery, message: "the query is malformed: percent-encode it"}
 	}
-	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project, sight: sees, privacy: privacy{sees.platform, c.view.Desired.Tenants}}
+	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project, sight: sees,
+		privacy: privacy{sees.platform, c.view.Desired.Tenants}}
 	var value any
 	if c.route.list != nil {
 		l := c.route.list(r)

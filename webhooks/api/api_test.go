@@ -46,8 +46,10 @@ func campusWorld(t testing.TB, change func(*Options)) *world {
 func fill(template string) string {
 	return strings.NewReplacer(
 		"{project_id}", "physics.lattice", "{org_id}", "physics", "{app_slug}", "slurm", "{version}", "22-05", "{app_instance_id}", "train",
-		"{member_id}", "worker-0", "{worker_id}", "worker-0", "{artifact_id}", "solver", "{shared_runtime_id}", "department", "{attachment_id}", "collider",
-	).Replace(strings.ReplaceAll(strings.ReplaceAll(template, "/member-operations/{operation_id}", "/member-operations/drain-worker"), "/worker-operations/{operation_id}", "/worker-operations/rest"))
+		"{member_id}", "worker-0", "{worker_id}", "worker-0", "{artifact_id}", "solver", "{shared_runtime_id}", "department",
+		"{attachment_id}", "collider",
+	).Replace(strings.ReplaceAll(strings.ReplaceAll(template, "/member-operations/{operation_id}", "/member-operations/drain-worker"),
+		"/worker-operations/{operation_id}", "/worker-operations/rest"))
 }
 
 // Each route answers with what the campus declares and its status.
@@ -71,7 +73,8 @@ func TestEachRouteAnswers(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
-	require.Equal(t, string(want), out.String(), "if the campus itself changed: go test ./webhooks/api -run TestEachRouteAnswers -update, and look at the difference")
+	require.Equal(t, string(want), out.String(),
+		"if the campus itself changed: go test ./webhooks/api -run TestEachRouteAnswers -update, and look at the difference")
 	for _, secret := range []string{"/dev/nvidia", "10.0.0.7", "credential"} {
 		require.NotContains(t, out.String(), secret)
 	}
@@ -134,15 +137,19 @@ var paths = []string{
 // tables are ACP's tables and TSR's lists of fields: the path of an example, and the
 // names of its fields in the answer.
 var tables = map[string]struct{ path, fields string }{
-	"app_catalog":              {"/api/v1/apps/catalog", "id slug display_name category publisher status created_at updated_at"},
-	"app_versions":             {"/api/v1/apps/catalog/slurm/versions", "id app_id version runtime_backend manifest status created_at"},
-	"project_app_entitlements": {lattice + "/apps/entitlements", "id org_id project_id app_id enabled policy_overrides updated_by_user_id created_at updated_at"},
-	"app_instances": {lattice + "/app-instances/train", "id resource_name org_id project_id app_id app_version_id display_name operating_mode control_plane_scope tenant_boundary_mode " +
-		"status requested_by_user_id operator_service_account_id config runtime_state failure_reason created_at updated_at"},
+	"app_catalog":  {"/api/v1/apps/catalog", "id slug display_name category publisher status created_at updated_at"},
+	"app_versions": {"/api/v1/apps/catalog/slurm/versions", "id app_id version runtime_backend manifest status created_at"},
+	"project_app_entitlements": {lattice + "/apps/entitlements",
+		"id org_id project_id app_id enabled policy_overrides updated_by_user_id created_at updated_at"},
+	"app_instances": {lattice + "/app-instances/train",
+		"id resource_name org_id project_id app_id app_version_id display_name operating_mode control_plane_scope tenant_boundary_mode " +
+			"status requested_by_user_id operator_service_account_id config runtime_state failure_reason created_at updated_at"},
 	"app_instances, deleted": {lattice + "/app-instances/past", "deleted_at"},
-	"shared_runtime": {department, "id resource_name org_id app_slug app_version display_name operating_mode control_plane_scope runtime_backend status " +
-		"operator_service_account_id placement_intent config created_at updated_at"},
-	"shared_runtime_attachment": {department + "/attachments/collider", "id shared_runtime_id org_id project_id status contribution_policy submission_policy billing_policy_ref created_at updated_at"},
+	"shared_runtime": {department,
+		"id resource_name org_id app_slug app_version display_name operating_mode control_plane_scope runtime_backend status " +
+			"operator_service_account_id placement_intent config created_at updated_at"},
+	"shared_runtime_attachment": {department + "/attachments/collider",
+		"id shared_runtime_id org_id project_id status contribution_policy submission_policy billing_policy_ref created_at updated_at"},
 }
 
 // notAnswered lists the fields that no answer has. Row A15 of the requirements table
@@ -196,8 +203,10 @@ func TestFieldsOfACPAndTSRHaveValues(t *testing.T) {
 
 func TestFieldsHaveTheDocumentsValues(t *testing.T) {
 	files := with(campusFiles(t), map[string]string{
-		"tenants/physics/projects/lattice/entitlements/slurm.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: slurm, uid: ent-7}\nspec: {enabled: true}\n",
-		"platform/catalog/slurm/app.yaml":                          "apiVersion: berth/v1\nkind: App\nmetadata: {name: slurm, uid: app-3}\nspec: {display_name: Slurm, category: scheduler, publisher: SchedMD, status: active}\n",
+		"tenants/physics/projects/lattice/entitlements/slurm.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: slurm, " +
+			"uid: ent-7}\nspec: {enabled: true}\n",
+		"platform/catalog/slurm/app.yaml": "apiVersion: berth/v1\nkind: App\nmetadata: {name: slurm, uid: app-3}\nspec: {display_name: " +
+			"Slurm, category: scheduler, publisher: SchedMD, status: active}\n",
 	})
 	for _, c := range []struct {
 		files                     map[string]string
@@ -254,48 +263,58 @@ func TestErrorsHaveTheEnvelope(t *testing.T) {
 		status                int
 		code                  code
 	}{
-		"no token":                      {"GET", lattice + "/app-instances", "", nil, 401, codeAuthRequired},
-		"no token, unknown path":        {"GET", "/api/v1/nope", "", nil, 401, codeAuthRequired},
-		"another token":                 {"GET", lattice + "/app-instances", "nonsense", nil, 401, codeAuthInvalid},
-		"a huge token":                  {"GET", lattice + "/app-instances", strings.Repeat("x", maxToken+1), nil, 401, codeAuthInvalid},
-		"two tokens":                    {"GET", lattice + "/app-instances", tok, []string{"Authorization", "Bearer " + tok}, 401, codeAuthInvalid},
-		"unknown path":                  {"GET", "/api/v1/nope", tok, nil, 404, codeNotFound},
-		"outside":                       {"GET", "/api/", tok, nil, 404, codeNotFound},
-		"slash at the end":              {"GET", lattice + "/app-instances/", tok, nil, 404, codeNotFound},
-		"encoded slash":                 {"GET", "/api/v1/projects%2Fphysics.lattice/app-instances", tok, nil, 404, codeNotFound},
-		"script in the path":            {"GET", lattice + "/app-instances/%3Cscript%3E", tok, nil, 404, codeNotFound},
-		"dots in the path":              {"GET", lattice + "/app-instances/..", tok, nil, 404, codeNotFound},
-		"no project id":                 {"GET", "/api/v1/projects/physics/app-instances", tok, nil, 404, codeNotFound},
-		"unknown project":               {"GET", "/api/v1/projects/physics.nope/app-instances", tok, nil, 404, codeNotFound},
-		"another tenant's":              {"GET", "/api/v1/projects/biology.genomes/app-instances", tok, nil, 404, codeNotFound},
-		"unknown instance":              {"GET", lattice + "/app-instances/nope", tok, nil, 404, codeNotFound},
-		"members of none":               {"GET", lattice + "/app-instances/nope/members", tok, nil, 404, codeNotFound},
-		"operations of none":            {"GET", lattice + "/app-instances/nope/member-operations", tok, nil, 404, codeNotFound},
-		"unknown app":                   {"GET", "/api/v1/apps/catalog/nope/versions", tok, nil, 404, codeNotFound},
-		"a write":                       {"POST", lattice + "/app-instances", tok, nil, 405, codeWrite},
-		"a write of one":                {"DELETE", lattice + "/app-instances/train", tok, nil, 405, codeWrite},
-		"an unknown method":             {"BREW", lattice + "/app-instances", tok, nil, 405, codeWrite},
-		"a write of the document":       {"PUT", openAPIPath, tok, nil, 405, codeMethod},
-		"another media type":            {"GET", lattice + "/app-instances", tok, []string{"Accept", "text/html"}, 406, codeAccept},
-		"JSON not wanted":               {"GET", lattice + "/app-instances", tok, []string{"Accept", "application/json;q=0, text/html"}, 406, codeAccept},
-		"limit 0":                       {"GET", lattice + "/app-instances?limit=0", tok, nil, 400, codeQuery},
-		"limit 501":                     {"GET", lattice + "/app-instances?limit=501", tok, nil, 400, codeQuery},
-		"limit of words":                {"GET", lattice + "/app-instances?limit=many", tok, nil, 400, codeQuery},
-		"limit twice":                   {"GET", lattice + "/app-instances?limit=1&limit=2", tok, nil, 400, codeQuery},
-		"unknown parameter":             {"GET", lattice + "/app-instances?sort=name", tok, nil, 400, codeQuery},
-		"broken query":                  {"GET", lattice + "/app-instances?limit=%zz", tok, nil, 400, codeQuery},
-		"query of one":                  {"GET", lattice + "/app-instances/train?limit=1", tok, nil, 400, codeQuery},
-		"made-up cursor":                {"GET", lattice + "/app-instances?cursor=dHJhaW4", tok, nil, 400, codeCursor},
-		"empty cursor":                  {"GET", lattice + "/app-instances?cursor=", tok, nil, 400, codeCursor},
-		"endless query":                 {"GET", lattice + "/app-instances?cursor=" + strings.Repeat("x", maxURL), tok, nil, 414, codeTooLong},
-		"another project's header":      {"GET", lattice + "/app-instances", tok, []string{"X-Project-ID", "physics.collider"}, 400, codeProject},
-		"no project's header":           {"GET", lattice + "/app-instances", tok, []string{"X-Project-ID", "lattice"}, 400, codeProject},
-		"another tenant's header":       {"GET", department, personToken(petra), []string{"X-Project-ID", "biology.genomes"}, 400, codeProject},
-		"two headers":                   {"GET", "/api/v1/apps/catalog", tok, []string{"X-Project-ID", "physics.lattice", "X-Project-ID", "physics.collider"}, 400, codeProject},
-		"catalog in another's project":  {"GET", "/api/v1/apps/catalog", tok, []string{"X-Project-ID", "biology.genomes"}, 403, codePermission},
-		"admin without a reason":        {"GET", "/api/v1/admin/projects/physics.lattice/app-instances", personToken(otto), nil, 400, codeBreakGlass},
-		"admin with a strange reason":   {"GET", "/api/v1/admin/projects/physics.lattice/app-instances", personToken(otto), []string{"X-Break-Glass", "a\x01b"}, 400, codeBreakGlass},
-		"a reason where none is wanted": {"GET", lattice + "/app-instances", personToken(otto), []string{"X-Break-Glass", "incident 7"}, 400, codeMisplaced},
+		"no token":               {"GET", lattice + "/app-instances", "", nil, 401, codeAuthRequired},
+		"no token, unknown path": {"GET", "/api/v1/nope", "", nil, 401, codeAuthRequired},
+		"another token":          {"GET", lattice + "/app-instances", "nonsense", nil, 401, codeAuthInvalid},
+		"a huge token":           {"GET", lattice + "/app-instances", strings.Repeat("x", maxToken+1), nil, 401, codeAuthInvalid},
+		"two tokens": {"GET", lattice + "/app-instances", tok, []string{"Authorization", "Bearer " + tok}, 401,
+			codeAuthInvalid},
+		"unknown path":            {"GET", "/api/v1/nope", tok, nil, 404, codeNotFound},
+		"outside":                 {"GET", "/api/", tok, nil, 404, codeNotFound},
+		"slash at the end":        {"GET", lattice + "/app-instances/", tok, nil, 404, codeNotFound},
+		"encoded slash":           {"GET", "/api/v1/projects%2Fphysics.lattice/app-instances", tok, nil, 404, codeNotFound},
+		"script in the path":      {"GET", lattice + "/app-instances/%3Cscript%3E", tok, nil, 404, codeNotFound},
+		"dots in the path":        {"GET", lattice + "/app-instances/..", tok, nil, 404, codeNotFound},
+		"no project id":           {"GET", "/api/v1/projects/physics/app-instances", tok, nil, 404, codeNotFound},
+		"unknown project":         {"GET", "/api/v1/projects/physics.nope/app-instances", tok, nil, 404, codeNotFound},
+		"another tenant's":        {"GET", "/api/v1/projects/biology.genomes/app-instances", tok, nil, 404, codeNotFound},
+		"unknown instance":        {"GET", lattice + "/app-instances/nope", tok, nil, 404, codeNotFound},
+		"members of none":         {"GET", lattice + "/app-instances/nope/members", tok, nil, 404, codeNotFound},
+		"operations of none":      {"GET", lattice + "/app-instances/nope/member-operations", tok, nil, 404, codeNotFound},
+		"unknown app":             {"GET", "/api/v1/apps/catalog/nope/versions", tok, nil, 404, codeNotFound},
+		"a write":                 {"POST", lattice + "/app-instances", tok, nil, 405, codeWrite},
+		"a write of one":          {"DELETE", lattice + "/app-instances/train", tok, nil, 405, codeWrite},
+		"an unknown method":       {"BREW", lattice + "/app-instances", tok, nil, 405, codeWrite},
+		"a write of the document": {"PUT", openAPIPath, tok, nil, 405, codeMethod},
+		"another media type":      {"GET", lattice + "/app-instances", tok, []string{"Accept", "text/html"}, 406, codeAccept},
+		"JSON not wanted": {"GET", lattice + "/app-instances", tok, []string{"Accept", "application/json;q=0, text/html"},
+			406, codeAccept},
+		"limit 0":           {"GET", lattice + "/app-instances?limit=0", tok, nil, 400, codeQuery},
+		"limit 501":         {"GET", lattice + "/app-instances?limit=501", tok, nil, 400, codeQuery},
+		"limit of words":    {"GET", lattice + "/app-instances?limit=many", tok, nil, 400, codeQuery},
+		"limit twice":       {"GET", lattice + "/app-instances?limit=1&limit=2", tok, nil, 400, codeQuery},
+		"unknown parameter": {"GET", lattice + "/app-instances?sort=name", tok, nil, 400, codeQuery},
+		"broken query":      {"GET", lattice + "/app-instances?limit=%zz", tok, nil, 400, codeQuery},
+		"query of one":      {"GET", lattice + "/app-instances/train?limit=1", tok, nil, 400, codeQuery},
+		"made-up cursor":    {"GET", lattice + "/app-instances?cursor=dHJhaW4", tok, nil, 400, codeCursor},
+		"empty cursor":      {"GET", lattice + "/app-instances?cursor=", tok, nil, 400, codeCursor},
+		"endless query": {"GET", lattice + "/app-instances?cursor=" + strings.Repeat("x", maxURL), tok, nil, 414,
+			codeTooLong},
+		"another project's header": {"GET", lattice + "/app-instances", tok, []string{"X-Project-ID", "physics.collider"}, 400,
+			codeProject},
+		"no project's header": {"GET", lattice + "/app-instances", tok, []string{"X-Project-ID", "lattice"}, 400, codeProject},
+		"another tenant's header": {"GET", department, personToken(petra), []string{"X-Project-ID", "biology.genomes"}, 400,
+			codeProject},
+		"two headers": {"GET", "/api/v1/apps/catalog", tok,
+			[]string{"X-Project-ID", "physics.lattice", "X-Project-ID", "physics.collider"}, 400, codeProject},
+		"catalog in another's project": {"GET", "/api/v1/apps/catalog", tok, []string{"X-Project-ID", "biology.genomes"}, 403,
+			codePermission},
+		"admin without a reason": {"GET", "/api/v1/admin/projects/physics.lattice/app-instances", personToken(otto), nil, 400,
+			codeBreakGlass},
+		"admin with a strange reason": {"GET", "/api/v1/admin/projects/physics.lattice/app-instances", personToken(otto),
+			[]string{"X-Break-Glass", "a\x01b"}, 400, codeBreakGlass},
+		"a reason where none is wanted": {"GET", lattice + "/app-instances", personToken(otto), []string{"X-Break-Glass", "incident 7"},
+			400, codeMisplaced},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
@@ -320,7 +339,8 @@ func TestUnknownAndHiddenProjectsAnswerTheSame(t *testing.T) {
 		require.Contains(t, said, name)
 		return fmt.Sprint(res.StatusCode, res.Header, strings.ReplaceAll(said, name, "NAME"))
 	}
-	require.Equal(t, strip("/api/v1/projects/biology.%s/app-instances", "genomes"), strip("/api/v1/projects/biology.%s/app-instances", "botany"))
+	require.Equal(t, strip("/api/v1/projects/biology.%s/app-instances", "genomes"),
+		strip("/api/v1/projects/biology.%s/app-instances", "botany"))
 	require.Equal(t, strip("/api/v1/orgs/%s/shared-app-runtimes", "biology"), strip("/api/v1/orgs/%s/shared-app-runtimes", "chemistry"))
 }
 
@@ -330,9 +350,12 @@ func TestErrorsCarryTheIDsOfThePath(t *testing.T) {
 	for _, c := range []struct {
 		method, path, details string
 	}{
-		{"GET", "/api/v1/projects/physics.lattice/app-instances/nothing", `{"org_id":"physics","project_id":"physics.lattice","app_instance_id":"nothing"}`},
-		{"GET", "/api/v1/projects/physics.lattice/apps/entitlements/nothing", `{"org_id":"physics","project_id":"physics.lattice","app_slug":"nothing"}`},
-		{"PUT", "/api/v1/projects/physics.lattice/apps/entitlements/slurm", `{"org_id":"physics","project_id":"physics.lattice","app_slug":"slurm","file":"tenants/physics/projects/lattice/entitlements/slurm.yaml"}`},
+		{"GET", "/api/v1/projects/physics.lattice/app-instances/nothing",
+			`{"org_id":"physics","project_id":"physics.lattice","app_instance_id":"nothing"}`},
+		{"GET", "/api/v1/projects/physics.lattice/apps/entitlements/nothing",
+			`{"org_id":"physics","project_id":"physics.lattice","app_slug":"nothing"}`},
+		{"PUT", "/api/v1/projects/physics.lattice/apps/entitlements/slurm",
+			`{"org_id":"physics","project_id":"physics.lattice","app_slug":"slurm","file":"tenants/physics/projects/lattice/entitlements/slurm.yaml"}`},
 		{"GET", "/api/v1/orgs/chemistry/shared-app-runtimes/department", `{"org_id":"chemistry","shared_runtime_id":"department"}`},
 		{"GET", "/api/v1/nothing", `{}`},
 	} {
@@ -393,7 +416,8 @@ func TestRequestWithoutTokenLoadsNoState(t *testing.T) {
 		source := o.Source
 		o.Source = func() (plan.View, bool) { asked++; return source() }
 	})
-	for token, want := range map[string]int{"": 0, "wrong": 0, "one.dot": 0, "a.b.c.d": 0, strings.Repeat("x", maxToken+1): 0, "a.b.c": 1, personToken(anna): 1, w.token("physics.lattice/ci"): 1} {
+	for token, want := range map[string]int{"": 0, "wrong": 0, "one.dot": 0, "a.b.c.d": 0, strings.Repeat("x", maxToken+1): 0, "a.b.c": 1,
+		personToken(anna): 1, w.token("physics.lattice/ci"): 1} {
 		for _, ready := range []bool{true, false} {
 			asked, w.ready = 0, ready
 			w.get(lattice+"/app-instances", token)
@@ -446,10 +470,13 @@ func TestETag(t *testing.T) {
 	changed := *w.view.Units.Get(train)
 	changed.Phase = "updating"
 	w.view.Units = w.view.Units.With(&changed)
-	require.Equal(t, http.StatusOK, w.get(lattice+"/app-instances", personToken(anna), "If-None-Match", etag).StatusCode, "a status changed")
+	require.Equal(t, http.StatusOK, w.get(lattice+"/app-instances", personToken(anna), "If-None-Match", etag).StatusCode,
+		"a status changed")
 
 	// A resource that the caller may no longer read is not "unchanged".
-	w.view = viewOf(t, with(campusFiles(t), map[string]string{"tenants/physics/projects/lattice/roles.yaml": "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: []}\n"}))
+	w.view = viewOf(t, with(campusFiles(t),
+		map[string]string{"tenants/physics/projects/lattice/roles.yaml": "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: " +
+			"roles}\nspec: {members: []}\n"}))
 	require.Equal(t, http.StatusNotFound, w.get(lattice+"/app-instances", personToken(anna), "If-None-Match", etag).StatusCode)
 }
 
@@ -514,7 +541,8 @@ func TestDisabledFamilyIsNotFound(t *testing.T) {
 			}
 		}
 	}
-	_, err := New(Options{Estate: "e", Source: func() (plan.View, bool) { return plan.View{}, false }, Audit: campusWorld(t, nil).api.o.Audit, Log: campusWorld(t, nil).api.o.Log, Off: []Family{"catalogue"}})
+	_, err := New(Options{Estate: "e", Source: func() (plan.View, bool) { return plan.View{}, false },
+		Audit: campusWorld(t, nil).api.o.Audit, Log: campusWorld(t, nil).api.o.Log, Off: []Family{"catalogue"}})
 	require.Error(t, err)
 }
 
@@ -533,7 +561,8 @@ func TestRatesBoundCallersAndFailures(t *testing.T) {
 		return w.send(r).StatusCode
 	}
 	w.log.Reset()
-	require.Equal(t, []int{401, 401, 429, 429}, []int{wrong("[2001:db8::1]:1"), wrong("[2001:db8::2]:2"), wrong("[2001:db8::3]:3"), wrong("[2001:db8::4]:4")})
+	require.Equal(t, []int{401, 401, 429, 429},
+		[]int{wrong("[2001:db8::1]:1"), wrong("[2001:db8::2]:2"), wrong("[2001:db8::3]:3"), wrong("[2001:db8::4]:4")})
 	require.Equal(t, 2, strings.Count(w.log.String(), "\n"), "beyond the bound nothing is logged")
 	require.Equal(t, 401, wrong("192.0.2.1:1"), "another address")
 	w.now = w.now.Add(time.Minute)
@@ -560,16 +589,19 @@ func TestBreakGlassNeedsAReasonAndIsAudited(t *testing.T) {
 	require.Len(t, w.audited, 1)
 	r := w.audited[0]
 	require.Equal(t, "otto-ops api.read apps.instance.read allowed incident 7 true physics physics.lattice incident-7 token platform_ops",
-		fmt.Sprint(r.Actor, " ", r.Action, " ", r.Permission, " ", r.Verdict, " ", r.Reason, " ", r.BreakGlass, " ", r.OrgID, " ", r.ProjectID, " ", r.CorrelationID, " ", r.Proof, " ", r.Rule))
+		fmt.Sprint(r.Actor, " ", r.Action, " ", r.Permission, " ", r.Verdict, " ", r.Reason, " ", r.BreakGlass, " ", r.OrgID, " ",
+			r.ProjectID, " ", r.CorrelationID, " ", r.Proof, " ", r.Rule))
 	require.Equal(t, schema.InstanceKey("physics", "lattice", "train"), r.Key)
 	require.Equal(t, w.view.Main, r.Commit)
 	require.NotEmpty(t, r.RecordID)
 	require.Contains(t, r.Source, "platform/roles/operators.yaml:")
 
-	require.Equal(t, http.StatusNotFound, w.get("/api/v1/admin/projects/biology.genomes/app-instances", personToken(anna), "X-Break-Glass", "curious").StatusCode)
+	require.Equal(t, http.StatusNotFound,
+		w.get("/api/v1/admin/projects/biology.genomes/app-instances", personToken(anna), "X-Break-Glass", "curious").StatusCode)
 	require.Len(t, w.audited, 2)
 	require.Equal(t, "denied", string(w.audited[1].Verdict))
-	require.Equal(t, []string{"GET /api/v1/admin/projects/{project_id}/app-instances/{app_instance_id}", "GET /api/v1/admin/projects/{project_id}/app-instances"},
+	require.Equal(t, []string{"GET /api/v1/admin/projects/{project_id}/app-instances/{app_instance_id}",
+		"GET /api/v1/admin/projects/{project_id}/app-instances"},
 		[]string{w.audited[0].File, w.audited[1].File}, "what was read")
 }
 
@@ -577,7 +609,8 @@ func TestBreakGlassNeedsAReasonAndIsAudited(t *testing.T) {
 func TestBreakGlassIsAnsweredAfterTheRecord(t *testing.T) {
 	w := campusWorld(t, nil)
 	get := func() *http.Response {
-		return w.get("/api/v1/admin/projects/physics.lattice/app-instances/train", personToken(otto), "X-Break-Glass", "incident 7", "X-Correlation-ID", "incident-7")
+		return w.get("/api/v1/admin/projects/physics.lattice/app-instances/train", personToken(otto), "X-Break-Glass", "incident 7",
+			"X-Correlation-ID", "incident-7")
 	}
 	require.Equal(t, http.StatusOK, get().StatusCode)
 	require.Equal(t, http.StatusOK, get().StatusCode)
@@ -596,7 +629,8 @@ func TestBreakGlassIsAnsweredAfterTheRecord(t *testing.T) {
 // without.
 func TestIDsOfAnswersCanBeRead(t *testing.T) {
 	files := campusFiles(t)
-	for name, uid := range map[string]string{"tenants/physics/shared-runtimes/department/runtime.yaml": "sr-77", "platform/shared-runtimes/commons/runtime.yaml": "sr-78"} {
+	for name, uid := range map[string]string{"tenants/physics/shared-runtimes/department/runtime.yaml": "sr-77",
+		"platform/shared-runtimes/commons/runtime.yaml": "sr-78"} {
 		require.Contains(t, files[name], "metadata:")
 		files[name] = strings.Replace(files[name], "metadata:", "metadata:\n  uid: "+uid, 1)
 	}
@@ -637,13 +671,17 @@ func TestIDsOfAnswersCanBeRead(t *testing.T) {
 func TestPlatformRuntimeShowsTenantsTheirAttachments(t *testing.T) {
 	const of = "/api/v1/orgs/%s/shared-app-runtimes"
 	files := with(campusFiles(t), map[string]string{
-		"tenants/physics/projects/lattice/entitlements/slurm.yaml": campusFiles(t)["tenants/physics/projects/lattice/entitlements/slurm.yaml"],
-		"platform/shared-runtimes/commons/attachments/lattice.yaml": strings.NewReplacer("biology.proteins", "physics.lattice", "name: proteins", "name: lattice").
+		"tenants/physics/projects/lattice/entitlements/slurm.yaml": campusFiles(
+			t,
+		)["tenants/physics/projects/lattice/entitlements/slurm.yaml"],
+		"platform/shared-runtimes/commons/attachments/lattice.yaml": strings.NewReplacer("biology.proteins", "physics.lattice",
+			"name: proteins", "name: lattice").
 			Replace(campusFiles(t)["platform/shared-runtimes/commons/attachments/proteins.yaml"]),
 	})
 	w := newWorld(t, files, []string{petra, boris, anna}, nil)
 	for _, c := range []struct{ org, who, project, other string }{
-		{"biology", boris, "biology.proteins", "lattice"}, {"physics", petra, "physics.lattice", "proteins"}, {"physics", anna, "physics.lattice", "proteins"},
+		{"biology", boris, "biology.proteins", "lattice"}, {"physics", petra, "physics.lattice", "proteins"},
+		{"physics", anna, "physics.lattice", "proteins"},
 	} {
 		base := fmt.Sprintf(of, c.org)
 		var one map[string]any
@@ -666,7 +704,8 @@ func TestPlatformRuntimeShowsTenantsTheirAttachments(t *testing.T) {
 		w.read(base, c.who, &page)
 		require.Contains(t, page.Items[len(page.Items)-1]["id"], "commons", "after the tenant's own")
 	}
-	require.Equal(t, http.StatusNotFound, campusWorld(t, nil).get(fmt.Sprintf(of, "physics")+"/commons", personToken(petra)).StatusCode, "nobody of it is attached")
+	require.Equal(t, http.StatusNotFound, campusWorld(t, nil).get(fmt.Sprintf(of, "physics")+"/commons", personToken(petra)).StatusCode,
+		"nobody of it is attached")
 }
 
 func TestServiceAccountsAtAdminPathsAreAudited(t *testing.T) {
@@ -677,8 +716,10 @@ func TestServiceAccountsAtAdminPathsAreAudited(t *testing.T) {
 		require.Equal(t, codeEndpoint, codeOf(t, res))
 		require.Len(t, w.audited, 1)
 		r := w.audited[0]
-		require.Equal(t, "physics.lattice/ci api.read denied endpoint.not_allowed apps.instance.read physics.lattice a service account has no break-glass rights GET /api/v1/admin/projects/{project_id}/app-instances",
-			fmt.Sprint(r.Actor, " ", r.Action, " ", r.Verdict, " ", r.Rule, " ", r.Permission, " ", r.ProjectID, " ", r.Reason, " ", r.File))
+		require.Equal(t, "physics.lattice/ci api.read denied endpoint.not_allowed apps.instance.read physics.lattice a service account "+
+			"has no break-glass rights GET /api/v1/admin/projects/{project_id}/app-instances",
+			fmt.Sprint(r.Actor, " ", r.Action, " ", r.Verdict, " ", r.Rule, " ", r.Permission, " ", r.ProjectID, " ", r.Reason, " ",
+				r.File))
 	}
 }
 
@@ -731,8 +772,10 @@ func TestDenialsAreRecordedOnceAMinute(t *testing.T) {
 }
 
 func TestNamesTakePrecedenceOverUIDs(t *testing.T) {
-	const evil = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: other, uid: train}\nspec: {app: slurm, version: 22-05, display_name: x, desired_state: stopped, roles: {worker: {count: 1}}}\n"
-	w := newWorld(t, with(campusFiles(t), map[string]string{"tenants/physics/projects/lattice/instances/other.yaml": evil}), []string{anna}, nil)
+	const evil = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: other, uid: train}\nspec: {app: slurm, version: 22-05, " +
+		"display_name: x, desired_state: stopped, roles: {worker: {count: 1}}}\n"
+	w := newWorld(t, with(campusFiles(t), map[string]string{"tenants/physics/projects/lattice/instances/other.yaml": evil}), []string{anna},
+		nil)
 	for asked, want := range map[string]string{"train": "train", "0d9f2c6e-train": "train", "other": "other"} {
 		var i instance
 		require.NoError(t, json.Unmarshal(body(t, w.get(lattice+"/app-instances/"+asked, personToken(anna))), &i))

@@ -21,8 +21,10 @@ func requiring(t testing.TB, requires string) map[string]string {
 	const app = "platform/catalog/slurm/app.yaml"
 	files := accounts(t, map[string]crypto.Signer{"current": testKey()}, "")
 	require.Contains(t, files["tenants/physics/projects/lattice/instances/train.yaml"], "operator_service_account: ci")
-	files[ciFile] = strings.Replace(files[ciFile], "scopes: [apps.instance.read]", "scopes: [apps.instance.read, apps.instance.member.read]", 1)
-	files[ciFile] = strings.Replace(files[ciFile], "app-instances\"]", "app-instances\", \"GET /api/v1/openapi.yaml\", \"GET /api/v1/apps/catalog\"]", 1)
+	files[ciFile] = strings.Replace(files[ciFile], "scopes: [apps.instance.read]",
+		"scopes: [apps.instance.read, apps.instance.member.read]", 1)
+	files[ciFile] = strings.Replace(files[ciFile], "app-instances\"]",
+		"app-instances\", \"GET /api/v1/openapi.yaml\", \"GET /api/v1/apps/catalog\"]", 1)
 	return with(files, map[string]string{app: files[app] + requires})
 }
 
@@ -37,9 +39,10 @@ func TestServiceAccountIsBoundByItsApp(t *testing.T) {
 		line     int // of the App, which the audit record names
 		says     string
 	}{
-		"declares nothing":          {"", 200, "", 0, ""},
-		"requires it":               {"  requires: {permissions: [apps.instance.read], endpoints: [" + list + "]}\n", 200, "", 0, ""},
-		"requires other actions":    {"  requires: {permissions: [apps.instance.update]}\n", 403, codePermission, 13, "does not require apps.instance.read"},
+		"declares nothing": {"", 200, "", 0, ""},
+		"requires it":      {"  requires: {permissions: [apps.instance.read], endpoints: [" + list + "]}\n", 200, "", 0, ""},
+		"requires other actions": {"  requires: {permissions: [apps.instance.update]}\n", 403, codePermission, 13,
+			"does not require apps.instance.read"},
 		"requires no action":        {"  requires: {permissions: []}\n", 403, codePermission, 13, "does not require apps.instance.read"},
 		"requires another endpoint": {"  requires: {endpoints: [GET /api/v1/apps/catalog]}\n", 403, codeEndpoint, 13, "app-instances"},
 	} {
@@ -57,8 +60,10 @@ func TestServiceAccountIsBoundByItsApp(t *testing.T) {
 		require.Contains(t, e.Error.Message, "in platform/catalog/slurm/app.yaml", name)
 		require.Len(t, w.audited, 1, name)
 		r := w.audited[0]
-		require.Equal(t, fmt.Sprintf("physics.lattice/ci api.read denied app_requires apps.instance.read physics.lattice platform/catalog/slurm/app.yaml:%d GET /api/v1/projects/{project_id}/app-instances", tc.line),
-			fmt.Sprint(r.Actor, " ", r.Action, " ", r.Verdict, " ", r.Rule, " ", r.Permission, " ", r.ProjectID, " ", r.Source, " ", r.File), name)
+		require.Equal(t, fmt.Sprintf("physics.lattice/ci api.read denied app_requires apps.instance.read physics.lattice "+
+			"platform/catalog/slurm/app.yaml:%d GET /api/v1/projects/{project_id}/app-instances", tc.line),
+			fmt.Sprint(r.Actor, " ", r.Action, " ", r.Verdict, " ", r.Rule, " ", r.Permission, " ", r.ProjectID, " ", r.Source, " ",
+				r.File), name)
 		require.Contains(t, r.Reason, tc.says, name)
 	}
 }
@@ -81,11 +86,16 @@ func TestRefusedServiceAccountsAreAudited(t *testing.T) {
 			says   string
 		}{
 			{ciList, 200, ""},
-			{lattice + "/app-artifacts", 404, " physics.lattice ServiceAccount physics.lattice/ci does not have apps.artifact.read in its scopes"},
-			{"/api/v1/projects/physics.collider/app-instances", 404, " physics.collider ServiceAccount physics.lattice/ci acts in physics.lattice only, not in physics.collider"},
-			{"/api/v1/apps/catalog", 403, " physics.lattice ServiceAccount physics.lattice/ci lacks apps.catalog.read, which no service account can have"},
+			{lattice + "/app-artifacts", 404,
+				" physics.lattice ServiceAccount physics.lattice/ci does not have apps.artifact.read in its scopes"},
+			{"/api/v1/projects/physics.collider/app-instances", 404,
+				" physics.collider ServiceAccount physics.lattice/ci acts in physics.lattice only, not in physics.collider"},
+			{"/api/v1/apps/catalog", 403, " physics.lattice ServiceAccount physics.lattice/ci lacks apps.catalog.read, which no service " +
+				"account can have"},
 			{"/api/v1/openapi.yaml", 403, "endpoint.not_allowed physics.lattice GET /api/v1/openapi.yaml is not in allowed_endpoints"},
-			{lattice + "/app-instances/train", 403, "endpoint.not_allowed physics.lattice GET /api/v1/projects/{project_id}/app-instances/{app_instance_id} is not in allowed_endpoints"},
+			{lattice + "/app-instances/train", 403,
+				"endpoint.not_allowed physics.lattice GET /api/v1/projects/{project_id}/app-instances/{app_instance_id} is not in " +
+					"allowed_endpoints"},
 		} {
 			w.audited = nil
 			for range 2 {
@@ -117,7 +127,8 @@ func TestCatalogShowsOwnAppsToTheirTenant(t *testing.T) {
 	const own, boris = "tenants/physics/catalog/beamline/", "boris-bio"
 	theirs := with(files, map[string]string{
 		"tenants/biology/catalog/beamline/app.yaml": strings.Replace(files[own+"app.yaml"], "Department of Physics", "Biology", 1),
-		"tenants/biology/catalog/beamline/v9.yaml":  strings.Split(strings.Replace(files[own+"2026-1.yaml"], "name: 2026-1", "name: v9", 1), "    artifacts:")[0],
+		"tenants/biology/catalog/beamline/v9.yaml": strings.Split(strings.Replace(files[own+"2026-1.yaml"], "name: 2026-1", "name: v9", 1),
+			"    artifacts:")[0],
 	})
 	w := newWorld(t, theirs, []string{petra, boris, otto}, nil)
 	for _, c := range []struct {
@@ -149,10 +160,12 @@ func TestCatalogShowsOwnAppsToTheirTenant(t *testing.T) {
 		}
 		require.Equal(t, c.want, strings.Join(got, " "), "%s %s", c.who, c.path)
 	}
-	require.Equal(t, http.StatusNotFound, newWorld(t, files, []string{boris}, nil).get(root+"/apps/catalog/beamline/versions", personToken(boris)).StatusCode)
+	require.Equal(t, http.StatusNotFound,
+		newWorld(t, files, []string{boris}, nil).get(root+"/apps/catalog/beamline/versions", personToken(boris)).StatusCode)
 
 	// An instance names the app of its tenant.
-	withUID := with(theirs, map[string]string{own + "app.yaml": strings.Replace(files[own+"app.yaml"], "name: beamline", "name: beamline\n  uid: beam-of-physics", 1)})
+	withUID := with(theirs, map[string]string{own +
+		"app.yaml": strings.Replace(files[own+"app.yaml"], "name: beamline", "name: beamline\n  uid: beam-of-physics", 1)})
 	w = newWorld(t, withUID, []string{petra}, nil)
 	var one entitlement
 	w.read(root+"/projects/physics.collider/apps/entitlements/beamline", petra, &one)

@@ -51,9 +51,11 @@ var errQuiet = errors.New("not logged")
 func (a *API) authenticate(c *call) *failure {
 	headers := c.Header.Values("Authorization")
 	fail := &failure{code: codeAuthRequired,
-		message: "no credentials: send Authorization: Bearer TOKEN, with a token of `berth token` for a service account, or for a person one of the identity provider or of berth.yaml"}
+		message: "no credentials: send Authorization: Bearer TOKEN, with a token of `berth token` for a service account, or for a person " +
+			"one of the identity provider or of berth.yaml"}
 	if len(headers) > 0 {
-		fail = &failure{code: codeAuthInvalid, message: errToken.Error() + ": make a new one for this estate, and check that its account and key are in force"}
+		fail = &failure{code: codeAuthInvalid,
+			message: errToken.Error() + ": make a new one for this estate, and check that its account and key are in force"}
 		scheme, token, _ := strings.Cut(headers[0], " ")
 		switch {
 		case len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken:
@@ -66,7 +68,8 @@ func (a *API) authenticate(c *call) *failure {
 			login, err := a.o.Identify(c.Context(), token)
 			switch {
 			case errors.Is(err, ErrProvider):
-				fail = &failure{code: codeNotReady, after: retryAfter, message: "the identity provider does not answer: try again in a few seconds"}
+				fail = &failure{code: codeNotReady, after: retryAfter,
+					message: "the identity provider does not answer: try again in a few seconds"}
 			case err == nil && login != "":
 				c.who = principal{name: login, actor: authority.Actor{Login: login, Proof: authority.ProofToken}}
 				return nil
@@ -82,7 +85,8 @@ func (a *API) authenticate(c *call) *failure {
 		}
 	}
 	if !a.failures.allow(remote(c.RemoteAddr), a.o.Now()) {
-		return &failure{code: codeRate, after: time.Second, cause: errQuiet, message: "too many failed authentications: check the token, then wait a second"}
+		return &failure{code: codeRate, after: time.Second, cause: errQuiet,
+			message: "too many failed authentications: check the token, then wait a second"}
 	}
 	return fail
 }
@@ -91,7 +95,8 @@ func (a *API) authenticate(c *call) *failure {
 func (a *API) account(c *call, token string) error {
 	account, err := Verify(token, a.o.Estate, c.view.Desired, a.o.Now())
 	if err == nil {
-		c.who = principal{name: Issuer(account.Key), account: account, actor: authority.Actor{ServiceAccount: account.Key, Proof: authority.ProofToken}}
+		c.who = principal{name: Issuer(account.Key), account: account,
+			actor: authority.Actor{ServiceAccount: account.Key, Proof: authority.ProofToken}}
 	}
 	return err
 }
@@ -124,7 +129,8 @@ func (a *API) admit(c *call) *failure {
 	if c.who.account == nil {
 		return nil
 	}
-	if fail := a.audit(c, authority.Decision{Role: string(codeEndpoint), Reason: "a service account has no break-glass rights"}); fail != nil {
+	if fail := a.audit(c, authority.Decision{Role: string(codeEndpoint),
+		Reason: "a service account has no break-glass rights"}); fail != nil {
 		return fail
 	}
 	return &failure{code: codeEndpoint, message: "admin paths are for people: a service account has no break-glass rights"}
@@ -197,7 +203,8 @@ func (s sight) owns(runtime schema.Key) bool {
 
 // attached says whether a project's attachment is in sight.
 func (s sight) attached(projectID string) bool {
-	return s.whole || slices.ContainsFunc(s.granted, func(g authority.Scope) bool { return g.Project != "" && g.Tenant+"."+g.Project == projectID })
+	return s.whole || slices.ContainsFunc(s.granted,
+		func(g authority.Scope) bool { return g.Project != "" && g.Tenant+"."+g.Project == projectID })
 }
 
 // authorise returns the resources on the path that the caller may read. A tenant's or project's
@@ -218,7 +225,8 @@ func (a *API) authorise(c *call) (sight, *failure) {
 				return sight{}, fail
 			}
 			return sight{}, &failure{code: codePermission, details: map[string]any{"permission": string(c.route.permission)},
-				message: fmt.Sprintf("%s lacks %s: ask a user with permission to change roles.yaml of your project", c.who.name, c.route.permission)}
+				message: fmt.Sprintf("%s lacks %s: ask a user with permission to change roles.yaml of your project", c.who.name,
+					c.route.permission)}
 		}
 		sees.granted, sees.schedulers = granted, a.seesSchedulers(c, granted...)
 		return sees, nil
@@ -311,7 +319,8 @@ func (a *API) audit(c *call, d authority.Decision) *failure {
 	r.RecordID = randomID()
 	if err := a.o.Audit(r); err != nil {
 		return &failure{code: codeUnaudited, after: retryAfter, cause: err,
-			message: "the audit record of this request cannot be stored, so it is refused: tell Berth's operators (the log has the cause), and try again"}
+			message: "the audit record of this request cannot be stored, so it is refused: tell Berth's operators (the log has the " +
+				"cause), and try again"}
 	}
 	return nil
 }
@@ -328,9 +337,11 @@ func (a *API) record(c *call, d authority.Decision) audit.Record {
 	r := audit.Record{
 		OccurredAt: a.o.Now().UTC().Truncate(time.Second), CorrelationID: c.correlation,
 		Author: audit.Author{Actor: c.who.name, Proof: string(c.who.actor.Proof)}, Action: "api.read",
-		Resource: audit.Resource{Key: c.key(), File: c.endpoint(), OrgID: c.tenant, AppSlug: cmp.Or(c.params["app_slug"], c.view.Desired.AppOf(c.key()))},
-		Outcome:  audit.Outcome{Verdict: audit.Denied, Rule: cmp.Or(d.Rule, d.Role), Reason: cmp.Or(c.who.actor.BreakGlass, d.Reason), BreakGlass: d.BreakGlass},
-		Change:   audit.Change{Commit: c.view.Main, Base: c.view.InForce},
+		Resource: audit.Resource{Key: c.key(), File: c.endpoint(), OrgID: c.tenant,
+			AppSlug: cmp.Or(c.params["app_slug"], c.view.Desired.AppOf(c.key()))},
+		Outcome: audit.Outcome{Verdict: audit.Denied, Rule: cmp.Or(d.Rule, d.Role), Reason: cmp.Or(c.who.actor.BreakGlass, d.Reason),
+			BreakGlass: d.BreakGlass},
+		Change: audit.Change{Commit: c.view.Main, Base: c.view.InForce},
 	}
 	if c.route != nil { // openapi.yaml needs no permission
 		r.Action = cmp.Or(c.route.effect, r.Action)

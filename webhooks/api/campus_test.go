@@ -80,8 +80,10 @@ func viewOf(t testing.TB, files map[string]string) plan.View {
 	ready := []plan.Condition{{Type: "Ready", Status: "True", Reason: "Running", Revision: "aaaa"}}
 	member := func(name, role, node string, control bool) plan.MemberStatus {
 		return plan.MemberStatus{
-			Member: plan.Member{Name: name, Role: role, ControlPlane: control, Node: node, Address: "10.0.0.7", SSHPort: 22, Region: "campus-north", SKU: "a100x4", CPUs: 64, MemoryMiB: 1024, GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}},
-			State:  plan.Running, Placed: "first that fits",
+			Member: plan.Member{Name: name, Role: role, ControlPlane: control, Node: node, Address: "10.0.0.7", SSHPort: 22,
+				Region: "campus-north", SKU: "a100x4", CPUs: 64, MemoryMiB: 1024,
+				GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}},
+			State: plan.Running, Placed: "first that fits",
 			Integration: &plan.Integration{SchedulerType: "slurm", Adapter: "runtimes/slurm", References: map[string]string{"node": node}},
 		}
 	}
@@ -91,25 +93,36 @@ func viewOf(t testing.TB, files map[string]string) plan.View {
 	}
 	return plan.View{
 		Main: strings.Repeat("a", 40), InForce: strings.Repeat("b", 40), Desired: d, Effective: policy.Evaluate(d),
-		Held: []schema.Held{{Key: train, File: "tenants/physics/projects/lattice/instances/train.yaml", Reason: "denied", Message: "nobody with apps.instance.update agrees"}},
+		Held: []schema.Held{{Key: train, File: "tenants/physics/projects/lattice/instances/train.yaml", Reason: "denied",
+			Message: "nobody with apps.instance.update agrees"}},
 		Units: plan.Remember(
 			&plan.Status{
-				Key: train, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project"},
-				Conditions: ready, LastApplied: plan.LastApplied{Revision: "aaaa", CorrelationID: "c0123456789"}, RequestedBy: "ben-lattice", RuntimeState: json.RawMessage(`{"cluster":"physics-lattice-train"}`),
-				Members: []plan.MemberStatus{member("controller-0", "controller", "head-1", true), member("worker-0", "worker", "gpu-1", false)},
+				Key: train, Phase: plan.PhaseRunning,
+				EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated",
+					ControlPlaneScope: "project"},
+				Conditions: ready, LastApplied: plan.LastApplied{Revision: "aaaa", CorrelationID: "c0123456789"},
+				RequestedBy: "ben-lattice", RuntimeState: json.RawMessage(`{"cluster":"physics-lattice-train"}`),
+				Members: []plan.MemberStatus{member("controller-0", "controller", "head-1", true),
+					member("worker-0", "worker", "gpu-1", false)},
 			},
-			&plan.Status{Key: gone, Phase: plan.PhaseDeleting, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project"}, Conditions: ready},
+			&plan.Status{Key: gone, Phase: plan.PhaseDeleting,
+				EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated",
+					ControlPlaneScope: "project"}, Conditions: ready},
 			&plan.Status{Key: department, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm"}, Conditions: ready,
-				Members: []plan.MemberStatus{member("controller-0", "controller", "head-1", true), lent(member("worker-0", "worker", "gpu-3", false), "physics.collider", "2027-03-01")},
+				Members: []plan.MemberStatus{member("controller-0", "controller", "head-1", true),
+					lent(member("worker-0", "worker", "gpu-3", false), "physics.collider", "2027-03-01")},
 				Attachments: []plan.AttachmentStatus{
 					{ProjectID: "physics.collider", Name: "collider", Phase: plan.AttachmentAttached, Reason: "Attached"},
-					{ProjectID: "physics.lattice", Name: "lattice", Phase: plan.AttachmentRequested, Reason: "NotAccepted", Message: "no Instance of physics.lattice names the shared runtime department"},
+					{ProjectID: "physics.lattice", Name: "lattice", Phase: plan.AttachmentRequested, Reason: "NotAccepted",
+						Message: "no Instance of physics.lattice names the shared runtime department"},
 				}},
 			&plan.Status{Key: commons, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm"}, Conditions: ready,
-				Members: []plan.MemberStatus{member("worker-0", "worker", "gpu-5", false), lent(member("worker-1", "worker", "gpu-4", false), "biology.proteins", "")}},
+				Members: []plan.MemberStatus{member("worker-0", "worker", "gpu-5", false),
+					lent(member("worker-1", "worker", "gpu-4", false), "biology.proteins", "")}},
 		),
 		Things: map[schema.Key]*plan.ThingStatus{
-			{Kind: schema.KindArtifact, Tenant: "physics", Project: "lattice", Name: "solver"}: {Phase: "promoted", Conditions: ready, Revision: "aaaa"},
+			{Kind: schema.KindArtifact, Tenant: "physics", Project: "lattice", Name: "solver"}: {Phase: "promoted", Conditions: ready,
+				Revision: "aaaa"},
 		},
 	}
 }
@@ -138,7 +151,8 @@ func newWorld(t testing.TB, files map[string]string, logins []string, change fun
 // campusView is viewOf the campus with one more operation, made once.
 func campusView(t testing.TB) plan.View {
 	once.Do(func() {
-		campus = viewOf(t, with(campusFiles(t), map[string]string{"tenants/physics/shared-runtimes/department/operations/rest.yaml": operationFile}))
+		campus = viewOf(t, with(campusFiles(t),
+			map[string]string{"tenants/physics/shared-runtimes/department/operations/rest.yaml": operationFile}))
 	})
 	return campus
 }
@@ -296,7 +310,8 @@ func (d *document) check(t testing.TB, r *http.Request, res *http.Response, body
 		require.NoError(t, openapi3filter.ValidateRequest(r.Context(), in), "%s %s", r.Method, r.URL)
 	}
 	require.NoError(t, openapi3filter.ValidateResponse(r.Context(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: in, Status: res.StatusCode, Header: res.Header, Body: io.NopCloser(bytes.NewReader(body)), Options: in.Options,
+		RequestValidationInput: in, Status: res.StatusCode, Header: res.Header, Body: io.NopCloser(bytes.NewReader(body)),
+		Options: in.Options,
 	}), "%s %s: %d %s", r.Method, r.URL, res.StatusCode, body)
 }
 

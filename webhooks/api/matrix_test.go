@@ -42,15 +42,18 @@ func TestMatrix(t *testing.T) {
 	}
 	operator := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, ed25519.SeedSize))
 	account := func(name string, key ed25519.PrivateKey) string {
-		return fmt.Sprintf("apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: %s}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: %q}]\n  scopes: [%s]\n  allowed_endpoints: [%s]\n",
+		return fmt.Sprintf("apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: %s}\nspec:\n  display_name: x\n  public_keys: "+
+			"[{id: current, key: %q}]\n  scopes: [%s]\n  allowed_endpoints: [%s]\n",
 			name, authorised(t, key.Public()), strings.Join(scopes, ", "), quoted(endpoints))
 	}
 	const bound = "    - {service_account: %s, role: service_account}\n"
 	const rest = "tenants/physics/shared-runtimes/department/operations/rest.yaml"
 	w := newWorld(t, with(files, map[string]string{
-		"platform/roles/operators.yaml":                             fmt.Sprintf(binding, "operators") + member["platform"],
-		"tenants/physics/roles.yaml":                                fmt.Sprintf(binding, "roles") + member["tenant"] + fmt.Sprintf(bound, "department"),
-		"tenants/physics/projects/lattice/roles.yaml":               fmt.Sprintf(binding, "roles") + member["project"] + fmt.Sprintf(bound, "ci"),
+		"platform/roles/operators.yaml": fmt.Sprintf(binding, "operators") + member["platform"],
+		"tenants/physics/roles.yaml": fmt.Sprintf(binding, "roles") + member["tenant"] + fmt.Sprintf(bound,
+			"department"),
+		"tenants/physics/projects/lattice/roles.yaml": fmt.Sprintf(binding, "roles") + member["project"] + fmt.Sprintf(bound,
+			"ci"),
 		"tenants/physics/projects/lattice/service-accounts/ci.yaml": account("ci", testKey()),
 		"tenants/physics/service-accounts/department.yaml":          account("department", operator),
 		rest: operationFile,
@@ -149,7 +152,8 @@ func expected(r *route, place, role, family string, inProject, inOrg bool) int {
 	case "project":
 		// Not what is the tenant's whole, and of its shared runtimes neither the terms nor the
 		// workers of others; the admin paths show no part of anything.
-		ofOthers := strings.Contains(r.template, "{attachment_id}") || strings.Contains(r.template, "{worker_id}") || strings.Contains(r.template, "/worker-operations/")
+		ofOthers := strings.Contains(r.template, "{attachment_id}") || strings.Contains(r.template, "{worker_id}") ||
+			strings.Contains(r.template, "/worker-operations/")
 		if inOrg && (r.admin || ofOthers) {
 			return http.StatusNotFound
 		}
@@ -178,7 +182,8 @@ func TestConsumersReadTheirOwnAttachment(t *testing.T) {
 	require.Contains(t, text(department+"/attachments", petra), "physics.collider")
 	require.NotContains(t, text(department+"/attachments", anna), "physics.collider")
 	require.Contains(t, text("/api/v1/apps/registry", anna), "registry.physics.example")
-	require.NotContains(t, text("/api/v1/apps/registry", otto), "registry.physics.example", "another's tenant is not theirs without breaking the glass")
+	require.NotContains(t, text("/api/v1/apps/registry", otto), "registry.physics.example",
+		"another's tenant is not theirs without breaking the glass")
 }
 
 // Where the path names no project (A18).

@@ -20,7 +20,8 @@ import (
 func sayingWorld(t *testing.T, what string) *world {
 	campus := campusFiles(t)
 	files := with(campus, map[string]string{
-		"platform/shared-runtimes/commons/attachments/lattice.yaml": strings.NewReplacer("biology.proteins", "physics.lattice", "name: proteins", "name: lattice").
+		"platform/shared-runtimes/commons/attachments/lattice.yaml": strings.NewReplacer("biology.proteins", "physics.lattice",
+			"name: proteins", "name: lattice").
 			Replace(campus["platform/shared-runtimes/commons/attachments/proteins.yaml"]),
 		"tenants/physics/shared-runtimes/department/operations/rest.yaml": operationFile,
 	})
@@ -41,7 +42,8 @@ func sayingWorld(t *testing.T, what string) *world {
 		switch key.Kind {
 		case schema.KindInstance, schema.KindSharedRuntime:
 			units = append(units, &plan.Status{
-				Key: key, Phase: plan.PhaseFailed, EffectiveValues: plan.EffectiveValues{App: "slurm"}, LastApplied: plan.LastApplied{FailureReason: what}, Conditions: says,
+				Key: key, Phase: plan.PhaseFailed, EffectiveValues: plan.EffectiveValues{App: "slurm"},
+				LastApplied: plan.LastApplied{FailureReason: what}, Conditions: says,
 				Members: []plan.MemberStatus{{Member: plan.Member{Name: "worker-0", Role: "worker", Node: "gpu-1"}, Placed: what}},
 			})
 		default:
@@ -57,7 +59,8 @@ func TestPlatformMessagesAreForPlatformUsers(t *testing.T) {
 	const what = "the canary is in force and needs it unchanged"
 	w := sayingWorld(t, what)
 	const commons = "/orgs/physics/shared-app-runtimes/commons"
-	for _, path := range []string{"/apps/catalog/slurm/versions", commons, commons + "/attachments", commons + "/attachments/lattice", commons + "/workers"} {
+	for _, path := range []string{"/apps/catalog/slurm/versions", commons, commons + "/attachments", commons + "/attachments/lattice",
+		commons + "/workers"} {
 		said := string(body(t, w.get(root+path, personToken(petra))))
 		require.NotContains(t, said, "canary", path)
 		require.NotContains(t, said, "gpu-a100-2", path)
@@ -76,7 +79,8 @@ func TestPlatformMessagesAreForPlatformUsers(t *testing.T) {
 	glass := []string{"X-Break-Glass", "incident 7"}
 	for _, path := range []string{commons, commons + "/attachments"} {
 		require.Contains(t, string(body(t, w.get(admin+path, personToken(otto), glass...))), what, path)
-		require.NotContains(t, string(body(t, w.get(admin+path, personToken(petra), glass...))), what, "the glass of a tenant shows the tenant's")
+		require.NotContains(t, string(body(t, w.get(admin+path, personToken(petra), glass...))), what,
+			"the glass of a tenant shows the tenant's")
 	}
 
 	// The registry has sources of both.
@@ -98,10 +102,13 @@ func TestPlatformMessagesAreForPlatformUsers(t *testing.T) {
 		require.Equal(t, what, one.Conditions[0].Message, path)
 	}
 	for _, own := range []string{
-		"tenants/physics/projects/collider/project.yaml is in force and needs it unchanged", "needs Instance physics.lattice/train", "no AppVersion slurm/22-05: it is not found",
-		"https://registry.physics.example/solver: 404", "registry.physics.example/solver: 404", "worker-0 on gpu-1: a node in region lab is not allowed",
+		"tenants/physics/projects/collider/project.yaml is in force and needs it unchanged", "needs Instance physics.lattice/train",
+		"no AppVersion slurm/22-05: it is not found",
+		"https://registry.physics.example/solver: 404", "registry.physics.example/solver: 404",
+		"worker-0 on gpu-1: a node in region lab is not allowed",
 	} {
 		w := sayingWorld(t, own)
-		require.Contains(t, string(body(t, w.get(lattice+"/app-instances/train", personToken(petra)))), fmt.Sprintf(`"failure_reason":%q`, own))
+		require.Contains(t, string(body(t, w.get(lattice+"/app-instances/train", personToken(petra)))),
+			fmt.Sprintf(`"failure_reason":%q`, own))
 	}
 }

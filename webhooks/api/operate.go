@@ -67,7 +67,8 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 		return answer{}, fail
 	}
 	r := plan.OperationRequest{Unit: l.caller.Instance, ID: key, RequestedBy: l.who.name, CorrelationID: l.correlation,
-		Spec: schema.MemberOperationSpec{Instance: l.caller.Instance.Name, Member: l.member(), Operation: body.Operation, Labels: body.Labels, Reason: body.Reason, OnJobs: body.OnJobs}}
+		Spec: schema.MemberOperationSpec{Instance: l.caller.Instance.Name, Member: l.member(), Operation: body.Operation,
+			Labels: body.Labels, Reason: body.Reason, OnJobs: body.OnJobs}}
 	if err := r.Check(l.view.Effective.Unit(r.Unit)); err != nil {
 		return answer{}, &failure{code: codeOperation, message: err.Error()}
 	}
@@ -82,9 +83,11 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 	case errors.Is(err, plan.ErrManyPending):
 		return answer{}, &failure{code: codeRate, after: time.Minute, message: err.Error()}
 	case err != nil:
-		return answer{}, &failure{code: codeNotReady, after: retryAfter, cause: err, message: "the operation is not recorded yet: send the same request again with the same Idempotency-Key"}
+		return answer{}, &failure{code: codeNotReady, after: retryAfter, cause: err,
+			message: "the operation is not recorded yet: send the same request again with the same Idempotency-Key"}
 	}
-	return answered(http.StatusAccepted, NodeOperation{o.Name, o.Spec.Operation, o.Spec.Member, o.Spec.Reason, string(o.Phase), o.Requested, o.CorrelationID}, nil)
+	return answered(http.StatusAccepted,
+		NodeOperation{o.Name, o.Spec.Operation, o.Spec.Member, o.Spec.Reason, string(o.Phase), o.Requested, o.CorrelationID}, nil)
 }
 
 // mayOperate checks the permission that an operation needs beside that of the route. One call is one person, so where a policy
@@ -114,7 +117,9 @@ func (a *API) mayOperate(l *liveCall, operation string) *failure {
 func (l *liveCall) key() (string, *failure) {
 	keys := l.Header.Values("Idempotency-Key")
 	if len(keys) != 1 || queue.CheckKey(keys[0]) != nil {
-		return "", &failure{code: codeKey, message: "send one header Idempotency-Key with 1 to 64 letters, digits, dots, dashes and underscores: a repeated request with the same key has no second effect"}
+		return "", &failure{code: codeKey,
+			message: "send one header Idempotency-Key with 1 to 64 letters, digits, dots, dashes and underscores: a repeated request " +
+				"with the same key has no second effect"}
 	}
 	return keys[0], nil
 }

@@ -131,7 +131,8 @@ func (l listing) cut(where string, q url.Values) (page, *failure) {
 	if q.Has("cursor") {
 		name, ok := readCursor(where, q.Get("cursor"))
 		if !ok {
-			return page{}, &failure{code: codeCursor, message: "the cursor is not valid for this list: use next_cursor of its last page unchanged, or start without a cursor"}
+			return page{}, &failure{code: codeCursor,
+				message: "the cursor is not valid for this list: use next_cursor of its last page unchanged, or start without a cursor"}
 		}
 		after = name
 	}

@@ -22,10 +22,12 @@ func queryWorld(t testing.TB) *world {
 		name := fmt.Sprintf("r%02d", i)
 		files["tenants/physics/projects/lattice/instances/"+name+".yaml"] = strings.NewReplacer("name: sweep", "name: "+name).Replace(text)
 	}
-	files["platform/catalog/slurm/old.yaml"] = strings.NewReplacer("name: 22-05", "name: old", "22.05.8", "21.08.1", "status: active", "status: deprecated").Replace(files["platform/catalog/slurm/22-05.yaml"])
+	files["platform/catalog/slurm/old.yaml"] = strings.NewReplacer("name: 22-05", "name: old", "22.05.8", "21.08.1", "status: active",
+		"status: deprecated").Replace(files["platform/catalog/slurm/22-05.yaml"])
 	v := viewOf(t, files)
 	for i := range 12 {
-		s := plan.Status{Key: schema.InstanceKey("physics", "lattice", fmt.Sprintf("r%02d", i)), Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm"}}
+		s := plan.Status{Key: schema.InstanceKey("physics", "lattice", fmt.Sprintf("r%02d", i)), Phase: plan.PhaseRunning,
+			EffectiveValues: plan.EffectiveValues{App: "slurm"}}
 		if i%3 == 0 {
 			s.Phase = plan.PhaseStopped
 		}
@@ -76,7 +78,8 @@ func TestDeletedInstanceIsReadByItsID(t *testing.T) {
 	v := campusView(t)
 	v.Deleted = func(tenant, project, id string) (plan.DeletedInstance, bool) {
 		d := plan.DeletedInstance{
-			Key: schema.InstanceKey(tenant, project, "past"), ID: "uid-7", App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated",
+			Key: schema.InstanceKey(tenant, project, "past"), ID: "uid-7", App: "slurm", RuntimeBackend: "slurm",
+			OperatingMode:     "tenant_dedicated",
 			ControlPlaneScope: "project", RequestedBy: "ben-lattice", Revision: "aaaa", CorrelationID: "c0123456789", DeletedAt: now,
 		}
 		return d, tenant == "physics" && project == "lattice" && (id == "past" || id == "uid-7" || id == "train")
@@ -96,7 +99,8 @@ func TestDeletedInstanceIsReadByItsID(t *testing.T) {
 	w.read(lattice+"/app-instances/train", anna, &train)
 	require.Equal(t, plan.PhaseRunning, train.Status)
 	require.NotContains(t, string(body(t, w.get(lattice+"/app-instances", personToken(anna)))), "past")
-	for target, login := range map[string]string{lattice + "/app-instances/never": anna, lattice + "/app-instances/uid-7": "bella-bio", lattice + "/app-instances/uid-7/members": anna} {
+	for target, login := range map[string]string{lattice + "/app-instances/never": anna, lattice + "/app-instances/uid-7": "bella-bio",
+		lattice + "/app-instances/uid-7/members": anna} {
 		require.Equal(t, http.StatusNotFound, w.get(target, personToken(login)).StatusCode, target)
 	}
 }
@@ -108,7 +112,8 @@ func TestListsFilterAndOrder(t *testing.T) {
 	for _, limit := range []int{1, 3, 500} {
 		require.Equal(t, strings.Fields("r09 r06 r03 r00"), w.names(lattice+"/app-instances?status=stopped&order=newest", anna, limit))
 		require.Equal(t, strings.Fields("r00 r03 r06 r09"), w.names(lattice+"/app-instances?status=stopped", anna, limit))
-		require.Equal(t, strings.Fields("r11 r10 r08 r07 r05 r04 r02 r01 train"), w.names(lattice+"/app-instances?app=slurm&order=newest&status=running", anna, limit))
+		require.Equal(t, strings.Fields("r11 r10 r08 r07 r05 r04 r02 r01 train"),
+			w.names(lattice+"/app-instances?app=slurm&order=newest&status=running", anna, limit))
 		require.Equal(t, strings.Fields("gone"), w.names(lattice+"/app-instances?status=deleting", anna, limit))
 		require.Empty(t, w.names(lattice+"/app-instances?app=ray", anna, limit))
 		require.Equal(t, strings.Fields("r00 r03 r06 r09"), w.names("/api/v1/orgs/physics/app-instances?status=stopped", petra, limit))

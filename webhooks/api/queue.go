@@ -64,16 +64,21 @@ func queueRoutes(add func(string, route)) {
 	one := oneInst + jobs + "/{job_id}"
 	add(oneInst+jobs, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(listJobs),
 		query: []string{"state", "user", "live"}})
-	add(oneInst+jobs, route{family: Queue, permission: authority.QueueSubmit, method: http.MethodPost, live: queued(submitJob), effect: "queue.submit"})
+	add(oneInst+jobs, route{family: Queue, permission: authority.QueueSubmit, method: http.MethodPost, live: queued(submitJob),
+		effect: "queue.submit"})
 	add(one, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readJob),
 		query: []string{"submitted_at", "live"}})
-	add(one, route{family: Queue, permission: authority.QueueCancel, method: http.MethodDelete, live: queued(cancelJob), effect: "queue.cancel", query: []string{"submitted_at"}})
+	add(one, route{family: Queue, permission: authority.QueueCancel, method: http.MethodDelete, live: queued(cancelJob),
+		effect: "queue.cancel", query: []string{"submitted_at"}})
 	// The output of a job is read as its owner, so the ledger of the host and the audit have it.
-	add(one+"/output", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readOutput), effect: "queue.output", query: []string{"submitted_at", "bytes"}})
-	add(oneInst+"/queue/readiness", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readReadiness)})
+	add(one+"/output", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readOutput),
+		effect: "queue.output", query: []string{"submitted_at", "bytes"}})
+	add(oneInst+"/queue/readiness",
+		route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readReadiness)})
 	add(oneInst+"/nodes", route{family: Queue, permission: authority.NodeRead, method: http.MethodGet, live: queued(listNodes),
 		query: []string{"live"}})
-	add(oneInst+"/nodes/{node}/operations", route{family: Queue, permission: authority.NodeOperate, method: http.MethodPost, live: operateNode, effect: "node.operate"})
+	add(oneInst+"/nodes/{node}/operations",
+		route{family: Queue, permission: authority.NodeOperate, method: http.MethodPost, live: operateNode, effect: "node.operate"})
 }
 
 // ask answers a permitted call by asking the unit. An effect outside admin paths is recorded just before it
@@ -85,7 +90,9 @@ func (a *API) ask(c *call) (answer, *failure) {
 	}
 	for name := range query {
 		if !slices.Contains(c.route.query, name) || len(query[name]) > 1 {
-			return answer{}, &failure{code: codeQuery, message: fmt.Sprintf("the query parameter %.40q is not known here, or given twice: use %s", name, cmp.Or(strings.Join(c.route.query, ", "), "none"))}
+			return answer{}, &failure{code: codeQuery,
+				message: fmt.Sprintf("the query parameter %.40q is not known here, or given twice: use %s", name,
+					cmp.Or(strings.Join(c.route.query, ", "), "none"))}
 		}
 	}
 	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project, sight: sight{schedulers: true}}
@@ -93,7 +100,8 @@ func (a *API) ask(c *call) (answer, *failure) {
 	if !ok {
 		return answer{}, notFound()
 	}
-	l := &liveCall{call: c, caller: queueing.Caller{Instance: schema.InstanceKey(c.tenant, c.project, name), Login: c.who.actor.Login, CorrelationID: c.correlation, Verb: cmp.Or(c.route.effect, "queue.read")}, query: query, live: a.o.Live()}
+	l := &liveCall{call: c, caller: queueing.Caller{Instance: schema.InstanceKey(c.tenant, c.project, name), Login: c.who.actor.Login,
+		CorrelationID: c.correlation, Verb: cmp.Or(c.route.effect, "queue.read")}, query: query, live: a.o.Live()}
 	if c.route.effect != "" && !c.route.admin && l.live.Effect != nil {
 		l.effect = func() {
 			r := a.record(c, c.decision)
@@ -126,9 +134,12 @@ func queueFailure(err error) *failure {
 		f.code = codeConflict
 	case errors.Is(err, queue.ErrDenied):
 		f.code = codeQueueDenied
-	case errors.Is(err, queue.ErrUnavailable), errors.Is(err, runtimes.ErrStaleEpoch), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		f.code, f.after, f.message = codeQueueUnavailable, retryAfter, "the scheduler did not answer: send the same request again; with the same Idempotency-Key it never makes a second job"
-		if operr := new(runtimes.OpError); !errors.As(err, &operr) && !errors.Is(err, runtimes.ErrUnreachable) && !errors.Is(err, runtimes.ErrUncertain) {
+	case errors.Is(err, queue.ErrUnavailable), errors.Is(err, runtimes.ErrStaleEpoch), errors.Is(err, context.Canceled),
+		errors.Is(err, context.DeadlineExceeded):
+		f.code, f.after, f.message = codeQueueUnavailable, retryAfter,
+			"the scheduler did not answer: send the same request again; with the same Idempotency-Key it never makes a second job"
+		if operr := new(runtimes.OpError); !errors.As(err, &operr) && !errors.Is(err, runtimes.ErrUnreachable) &&
+			!errors.Is(err, runtimes.ErrUncertain) {
 			f.message = "the queue does not answer now: " + strings.TrimPrefix(err.Error(), queue.ErrUnavailable.Error()+": ")
 		}
 	default:
@@ -208,7 +219,8 @@ func (l *liveCall) body(into any) *failure {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil || d.More() {
-		return &failure{code: codeBody, cause: err, message: "the body is not what this path takes: " + shortened(cmp.Or(err, errors.New("more than one value")))}
+		return &failure{code: codeBody, cause: err,
+			message: "the body is not what this path takes: " + shortened(cmp.Or(err, errors.New("more than one value")))}
 	}
 	return nil
 }

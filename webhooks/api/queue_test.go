@@ -95,7 +95,8 @@ func (q *queues) Readiness(_ context.Context, at runtimes.QueueScope) (queue.Rea
 func (q *queues) RequestOperation(_ context.Context, r plan.OperationRequest) (plan.Operation, error) {
 	q.called(runtimes.QueueScope{})
 	q.operation = r
-	return plan.Operation{Name: "request-1", ID: r.ID, Spec: r.Spec, Phase: plan.OperationRequested, Requested: now, CorrelationID: r.CorrelationID}, q.err
+	return plan.Operation{Name: "request-1", ID: r.ID, Spec: r.Spec, Phase: plan.OperationRequested, Requested: now,
+		CorrelationID: r.CorrelationID}, q.err
 }
 
 // service returns a service that has read nothing yet.
@@ -116,8 +117,10 @@ func running(v plan.View, users ...schema.UnixUser) plan.View {
 }
 
 func oneJob() queue.Job {
-	return queue.Job{JobID: "17", Submitted: now, ProjectID: "physics.lattice", User: "anna", State: "RUNNING", IdempotencyKey: "k1", Durability: queue.Accepted,
-		Resolution: &queue.Resolution{Adapter: "passthrough", ContractVersion: "v1", RequestedQueue: "gpu", ResolvedQueue: "gpu"}, Run: queue.Run{Started: now, Members: []string{"worker-0"}}}
+	return queue.Job{JobID: "17", Submitted: now, ProjectID: "physics.lattice", User: "anna", State: "RUNNING", IdempotencyKey: "k1",
+		Durability: queue.Accepted,
+		Resolution: &queue.Resolution{Adapter: "passthrough", ContractVersion: "v1", RequestedQueue: "gpu", ResolvedQueue: "gpu"},
+		Run:        queue.Run{Started: now, Members: []string{"worker-0"}}}
 }
 
 const trainJobs = lattice + "/app-instances/train/queue/jobs"
@@ -149,7 +152,8 @@ func TestQueueIsAskedForTheProjectOfThePath(t *testing.T) {
 	w, q, effects := queueWorld(t)
 	known := 0
 	q.before = func() { known = len(*effects) }
-	res := w.request("POST", trainJobs, personToken(anna), `{"script":"#!/bin/sh\ntrue\n","queue":"gpu","gpus":2}`, "Idempotency-Key", "k1", "X-Correlation-ID", "correlation-1")
+	res := w.request("POST", trainJobs, personToken(anna), `{"script":"#!/bin/sh\ntrue\n","queue":"gpu","gpus":2}`, "Idempotency-Key", "k1",
+		"X-Correlation-ID", "correlation-1")
 	require.Equal(t, http.StatusCreated, res.StatusCode)
 	require.Equal(t, 1, known, "recorded before the effect")
 	var job queue.Job
@@ -162,7 +166,8 @@ func TestQueueIsAskedForTheProjectOfThePath(t *testing.T) {
 		IdempotencyKey: "k1", CorrelationID: "correlation-1",
 		Request: queue.Request{Script: "#!/bin/sh\ntrue\n", Queue: "gpu", GPUs: 2}}, q.s)
 	r := (*effects)[0]
-	require.Equal(t, []string{"queue.submit", anna, "scheduler.queue.submit", "physics.lattice", "correlation-1", "allowed"}, []string{r.Action, r.Actor, r.Permission, r.ProjectID, r.CorrelationID, string(r.Verdict)})
+	require.Equal(t, []string{"queue.submit", anna, "scheduler.queue.submit", "physics.lattice", "correlation-1", "allowed"},
+		[]string{r.Action, r.Actor, r.Permission, r.ProjectID, r.CorrelationID, string(r.Verdict)})
 
 	var list struct{ Items []queue.Job }
 	w.read(trainJobs+"?state=pending&user=bob", anna, &list)
@@ -233,13 +238,14 @@ func TestQueueRefusesWhatItCannotTake(t *testing.T) {
 		headers              []string
 		want                 code
 	}{
-		"no key":              {"POST", trainJobs, script, nil, codeKey},
-		"a key with a space":  {"POST", trainJobs, script, []string{"Idempotency-Key", "a b"}, codeKey},
-		"no JSON":             {"POST", trainJobs, "#!/bin/sh", []string{"Idempotency-Key", "k"}, codeBody},
-		"unknown field":       {"POST", trainJobs, `{"script":"#!/bin/sh","user":"root"}`, []string{"Idempotency-Key", "k"}, codeBody},
-		"two values":          {"POST", trainJobs, script + script, []string{"Idempotency-Key", "k"}, codeBody},
-		"another type":        {"POST", trainJobs, script, []string{"Idempotency-Key", "k", "Content-Type", "text/plain"}, codeBody},
-		"too large":           {"POST", trainJobs, `{"script":"` + strings.Repeat("x", maxBody) + `"}`, []string{"Idempotency-Key", "k"}, codeBody},
+		"no key":             {"POST", trainJobs, script, nil, codeKey},
+		"a key with a space": {"POST", trainJobs, script, []string{"Idempotency-Key", "a b"}, codeKey},
+		"no JSON":            {"POST", trainJobs, "#!/bin/sh", []string{"Idempotency-Key", "k"}, codeBody},
+		"unknown field":      {"POST", trainJobs, `{"script":"#!/bin/sh","user":"root"}`, []string{"Idempotency-Key", "k"}, codeBody},
+		"two values":         {"POST", trainJobs, script + script, []string{"Idempotency-Key", "k"}, codeBody},
+		"another type":       {"POST", trainJobs, script, []string{"Idempotency-Key", "k", "Content-Type", "text/plain"}, codeBody},
+		"too large": {"POST", trainJobs, `{"script":"` + strings.Repeat("x", maxBody) + `"}`, []string{"Idempotency-Key", "k"},
+			codeBody},
 		"unknown parameter":   {"GET", trainJobs + "?all=1", "", nil, codeQuery},
 		"neither now nor not": {"GET", trainJobs + "?live=1", "", nil, codeQuery},
 		"live cancellation":   {"DELETE", trainJobs + "/17?live=true", "", nil, codeQuery},
@@ -332,12 +338,15 @@ func matrixWorld(t *testing.T, mode string) (w *world, q *queues, tokens map[str
 		}
 	}
 	v := viewOf(t, with(campusFiles(t), map[string]string{
-		"platform/queues/lattice.yaml":                "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: lattice}\nspec: {app: slurm, applies_to: [physics.lattice], queues: [{queue: short, partition: main}], mode: " + mode + "}\n",
-		"platform/roles/operators.yaml":               fmt.Sprintf(binding, "operators") + member["platform"],
-		"tenants/physics/roles.yaml":                  fmt.Sprintf(binding, "roles") + member["tenant"],
-		"tenants/physics/projects/lattice/roles.yaml": fmt.Sprintf(binding, "roles") + member["project"] + "    - {service_account: ci, role: service_account}\n",
+		"platform/queues/lattice.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: lattice}\nspec: {app: " +
+			"slurm, applies_to: [physics.lattice], queues: [{queue: short, partition: main}], mode: " + mode + "}\n",
+		"platform/roles/operators.yaml": fmt.Sprintf(binding, "operators") + member["platform"],
+		"tenants/physics/roles.yaml":    fmt.Sprintf(binding, "roles") + member["tenant"],
+		"tenants/physics/projects/lattice/roles.yaml": fmt.Sprintf(binding, "roles") + member["project"] +
+			"    - {service_account: ci, role: service_account}\n",
 		"tenants/physics/projects/lattice/service-accounts/ci.yaml": fmt.Sprintf(
-			"apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: %q}]\n  scopes: [%s]\n  allowed_endpoints: [%s]\n",
+			"apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, "+
+				"key: %q}]\n  scopes: [%s]\n  allowed_endpoints: [%s]\n",
 			authorised(t, testKey().Public()), strings.Join(scopes, ", "), quoted(endpoints)),
 	}))
 	v = running(v, users...)
@@ -362,7 +371,8 @@ func queueMatrix(t *testing.T, mode string) map[string]int {
 		}
 		method, template, _ := strings.Cut(r.endpoint(), " ")
 		for project, own := range map[string]bool{"physics.lattice": true, "physics.collider": false, "biology.genomes": false} {
-			target := strings.NewReplacer("{project_id}", project, "{app_instance_id}", "train", "{job_id}", "17", "{node}", "worker-0").Replace(template)
+			target := strings.NewReplacer("{project_id}", project, "{app_instance_id}", "train", "{job_id}", "17", "{node}",
+				"worker-0").Replace(template)
 			request := `{"script":"#!/bin/sh"}`
 			if strings.Contains(template, "{node}") {
 				request = `{"operation":"drain","reason":"a fan is loud"}`
@@ -414,13 +424,17 @@ func queueMatrix(t *testing.T, mode string) map[string]int {
 func TestOperationsOnNodesAreTaken(t *testing.T) {
 	w, q, effects := queueWorld(t)
 	const drain = lattice + "/app-instances/train/nodes/worker-0/operations"
-	res := w.request("POST", drain, personToken(anna), `{"operation":"drain","reason":"a fan is loud","on_jobs":{"cancel_after_seconds":60}}`, "Idempotency-Key", "k1", "X-Correlation-ID", "correlation-1")
+	res := w.request("POST", drain, personToken(anna),
+		`{"operation":"drain","reason":"a fan is loud","on_jobs":{"cancel_after_seconds":60}}`, "Idempotency-Key", "k1", "X-Correlation-ID",
+		"correlation-1")
 	require.Equal(t, http.StatusAccepted, res.StatusCode)
 	var got NodeOperation
 	require.NoError(t, json.Unmarshal(body(t, res), &got))
 	require.Equal(t, NodeOperation{"request-1", "drain", "worker-0", "a fan is loud", "requested", now, "correlation-1"}, got)
-	require.Equal(t, plan.OperationRequest{Unit: schema.InstanceKey("physics", "lattice", "train"), ID: "k1", RequestedBy: anna, CorrelationID: "correlation-1",
-		Spec: schema.MemberOperationSpec{Instance: "train", Member: "worker-0", Operation: "drain", Reason: "a fan is loud", OnJobs: &schema.OnJobs{CancelAfterSeconds: 60}}}, q.operation)
+	require.Equal(t, plan.OperationRequest{Unit: schema.InstanceKey("physics", "lattice", "train"), ID: "k1", RequestedBy: anna,
+		CorrelationID: "correlation-1",
+		Spec: schema.MemberOperationSpec{Instance: "train", Member: "worker-0", Operation: "drain", Reason: "a fan is loud",
+			OnJobs: &schema.OnJobs{CancelAfterSeconds: 60}}}, q.operation)
 	require.Equal(t, []string{"node.operate", "scheduler.node.operate"}, []string{(*effects)[0].Action, (*effects)[0].Permission})
 
 	q.calls = 0
@@ -430,10 +444,12 @@ func TestOperationsOnNodesAreTaken(t *testing.T) {
 	}{
 		"unknown operation": {drain, `{"operation":"reboot","reason":"x"}`, codeOperation},
 		"no reason":         {drain, `{"operation":"drain"}`, codeOperation},
-		"no such member":    {lattice + "/app-instances/train/nodes/worker-9/operations", `{"operation":"drain","reason":"x"}`, codeOperation},
-		"name of a host":    {lattice + "/app-instances/train/nodes/gpu-1/operations", `{"operation":"drain","reason":"x"}`, codeOperation},
-		"no instance":       {lattice + "/app-instances/nothing/nodes/worker-0/operations", `{"operation":"drain","reason":"x"}`, codeNotFound},
-		"unknown field":     {drain, `{"operation":"drain","reason":"x","command":"rm"}`, codeBody},
+		"no such member": {lattice + "/app-instances/train/nodes/worker-9/operations", `{"operation":"drain","reason":"x"}`,
+			codeOperation},
+		"name of a host": {lattice + "/app-instances/train/nodes/gpu-1/operations", `{"operation":"drain","reason":"x"}`, codeOperation},
+		"no instance": {lattice + "/app-instances/nothing/nodes/worker-0/operations", `{"operation":"drain","reason":"x"}`,
+			codeNotFound},
+		"unknown field": {drain, `{"operation":"drain","reason":"x","command":"rm"}`, codeBody},
 	} {
 		require.Equal(t, c.want, codeOf(t, w.request("POST", c.target, personToken(anna), c.body, "Idempotency-Key", "k")), name)
 	}
@@ -446,17 +462,20 @@ func TestOperationsOnNodesAreTaken(t *testing.T) {
 			headers = append(headers, "X-Break-Glass", "a fire in the rack")
 		}
 		who := map[bool]string{false: anna, true: otto}[names]
-		require.Equal(t, names, strings.Contains(string(body(t, w.ask("GET", target+"/app-instances/train/nodes", personToken(who), headers...))), "gpu-1"), target)
+		require.Equal(t, names, strings.Contains(string(body(t,
+			w.ask("GET", target+"/app-instances/train/nodes", personToken(who), headers...))), "gpu-1"), target)
 	}
 	train := w.view.Units.Get(schema.InstanceKey("physics", "lattice", "train"))
 	i := slices.IndexFunc(train.Members, func(m plan.MemberStatus) bool { return !m.ControlPlane })
 	node := train.Members[i]
-	res = w.request("POST", "/api/v1/admin/projects/physics.lattice/app-instances/train/nodes/"+node.Node+"/operations", personToken(otto), `{"operation":"drain","reason":"a fire in the rack"}`, "Idempotency-Key", "k2", "X-Break-Glass", "a fire in the rack")
+	res = w.request("POST", "/api/v1/admin/projects/physics.lattice/app-instances/train/nodes/"+node.Node+"/operations", personToken(otto),
+		`{"operation":"drain","reason":"a fire in the rack"}`, "Idempotency-Key", "k2", "X-Break-Glass", "a fire in the rack")
 	require.Equal(t, http.StatusAccepted, res.StatusCode)
 	require.Equal(t, node.Name, q.operation.Spec.Member)
 
 	q.err = fmt.Errorf("request: %w", plan.ErrOperationID)
-	require.Equal(t, codeConflict, codeOf(t, w.request("POST", drain, personToken(anna), `{"operation":"drain","reason":"x"}`, "Idempotency-Key", "k1")))
+	require.Equal(t, codeConflict,
+		codeOf(t, w.request("POST", drain, personToken(anna), `{"operation":"drain","reason":"x"}`, "Idempotency-Key", "k1")))
 }
 
 // An account that may operate nodes may drain them. To restart, replace, remove or retry a member
@@ -466,9 +485,12 @@ func TestMemberOperationsNeedTheirPermissionToo(t *testing.T) {
 	const target = lattice + "/app-instances/train/nodes/worker-0/operations"
 	view := func(scopes ...authority.Permission) plan.View {
 		return viewOf(t, with(campusFiles(t), map[string]string{
-			account: fmt.Sprintf("apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ops}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: %q}]\n  scopes: %v\n  allowed_endpoints: [%q]\n",
-				authorised(t, testKey().Public()), strings.ReplaceAll(fmt.Sprint(scopes), " ", ", "), "POST /api/v1/projects/{project_id}/app-instances/{app_instance_id}/nodes/{node}/operations"),
-			"tenants/physics/projects/lattice/roles.yaml": campusFiles(t)["tenants/physics/projects/lattice/roles.yaml"] + "    - {service_account: ops, role: service_account}\n",
+			account: fmt.Sprintf("apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ops}\nspec:\n  display_name: x\n  "+
+				"public_keys: [{id: current, key: %q}]\n  scopes: %v\n  allowed_endpoints: [%q]\n",
+				authorised(t, testKey().Public()), strings.ReplaceAll(fmt.Sprint(scopes), " ", ", "),
+				"POST /api/v1/projects/{project_id}/app-instances/{app_instance_id}/nodes/{node}/operations"),
+			"tenants/physics/projects/lattice/roles.yaml": campusFiles(t)["tenants/physics/projects/lattice/roles.yaml"] +
+				"    - {service_account: ops, role: service_account}\n",
 		}))
 	}
 	nodes, both := view(authority.NodeOperate), view(authority.NodeOperate, authority.MemberOperate)
@@ -476,7 +498,8 @@ func TestMemberOperationsNeedTheirPermissionToo(t *testing.T) {
 	ask := func(v plan.View, operation string) (*world, *queues, *http.Response) {
 		q := &queues{}
 		w := worldOf(t, v, nil, func(o *Options) { o.Live = func() Live { return Live{Operations: q} } })
-		return w, q, w.request("POST", target, w.token("physics.lattice/ops"), fmt.Sprintf(`{"operation":%q,"reason":"it hangs"}`, operation), "Idempotency-Key", "k1")
+		return w, q, w.request("POST", target, w.token("physics.lattice/ops"),
+			fmt.Sprintf(`{"operation":%q,"reason":"it hangs"}`, operation), "Idempotency-Key", "k1")
 	}
 	for _, operation := range []string{schema.OpRestart, schema.OpReplace, schema.OpRemove, schema.OpRetry} {
 		w, q, res := ask(nodes, operation)
@@ -484,7 +507,8 @@ func TestMemberOperationsNeedTheirPermissionToo(t *testing.T) {
 		require.Zero(t, q.calls, operation)
 		require.Len(t, w.audited, 1, operation)
 		r := w.audited[0]
-		require.Equal(t, []any{"physics.lattice/ops", audit.Denied, string(authority.MemberOperate), "physics.lattice"}, []any{r.Actor, r.Verdict, r.Permission, r.ProjectID}, operation)
+		require.Equal(t, []any{"physics.lattice/ops", audit.Denied, string(authority.MemberOperate), "physics.lattice"},
+			[]any{r.Actor, r.Verdict, r.Permission, r.ProjectID}, operation)
 		require.Contains(t, r.File, "/nodes/{node}/operations", operation)
 		require.Contains(t, r.Reason, "does not have apps.instance.member.operate in its scopes", operation)
 

@@ -53,7 +53,9 @@ type collection struct {
 
 // documents makes a collection of documents; of returns false if their owner does not
 // exist.
-func documents[D interface{ Head() *schema.Header }](parameter string, of func(*reading) (map[string]D, bool), shape func(*reading, D) any) collection {
+func documents[D interface{ Head() *schema.Header }](
+	parameter string, of func(*reading) (map[string]D, bool), shape func(*reading, D) any,
+) collection {
 	return collection{
 		list: func(r *reading) *listing {
 			docs, ok := of(r)

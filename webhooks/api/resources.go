@@ -41,7 +41,8 @@ func listApps(r *reading) *listing {
 		}
 	}
 	return all(by, func(a *schema.App) any {
-		return app{id(a.Head()), a.Key.Name, r.owner(a), a.Spec.DisplayName, a.Spec.Category, a.Spec.Publisher, a.Spec.Description, a.Spec.Status, r.declared(a.Head())}
+		return app{id(a.Head()), a.Key.Name, r.owner(a), a.Spec.DisplayName, a.Spec.Category, a.Spec.Publisher, a.Spec.Description,
+			a.Spec.Status, r.declared(a.Head())}
 	})
 }
 
@@ -122,7 +123,8 @@ func listSources(r *reading) *listing {
 // Resources of a project.
 
 func (r *reading) entitlement(e *schema.Entitlement) any {
-	return entitlement{id(e.Head()), e.Key.Tenant, e.Key.ProjectID(), r.appID(e.Key.Name), e.Key.Name, e.Spec.Enabled, e.Spec.PolicyOverrides, r.declared(e.Head())}
+	return entitlement{id(e.Head()), e.Key.Tenant, e.Key.ProjectID(), r.appID(e.Key.Name), e.Key.Name, e.Spec.Enabled,
+		e.Spec.PolicyOverrides, r.declared(e.Head())}
 }
 
 func listEntitlements(r *reading) *listing { return all(r.projectEstate().Entitlements, r.entitlement) }
@@ -262,10 +264,12 @@ func readInstance(r *reading) any {
 // deletedInstance is a deleted instance, from the event log.
 func deletedInstance(r *reading, d plan.DeletedInstance) instance {
 	return instance{
-		instanceIDs: instanceIDs{ID: d.ID, ResourceName: d.Key.ResourceName(), Name: d.Key.Name, OrgID: d.Key.Tenant, ProjectID: d.Key.ProjectID(),
-			AppID: r.appID(d.App), AppSlug: d.App},
-		instanceModes: instanceModes{OperatingMode: d.OperatingMode, ControlPlaneScope: d.ControlPlaneScope, RuntimeBackend: d.RuntimeBackend},
-		DesiredState:  "deleted", Status: plan.PhaseDeleted, RequestedBy: d.RequestedBy, DeletedAt: d.DeletedAt,
+		instanceIDs: instanceIDs{ID: d.ID, ResourceName: d.Key.ResourceName(), Name: d.Key.Name, OrgID: d.Key.Tenant,
+			ProjectID: d.Key.ProjectID(),
+			AppID:     r.appID(d.App), AppSlug: d.App},
+		instanceModes: instanceModes{OperatingMode: d.OperatingMode, ControlPlaneScope: d.ControlPlaneScope,
+			RuntimeBackend: d.RuntimeBackend},
+		DesiredState: "deleted", Status: plan.PhaseDeleted, RequestedBy: d.RequestedBy, DeletedAt: d.DeletedAt,
 		Config: object(nil), RuntimeState: object(nil), followed: followed{[]plan.Condition{}, d.Revision, d.CorrelationID},
 	}
 }
@@ -291,12 +295,14 @@ func (r *reading) instanceID(name string) string {
 func (r *reading) instance(name string) instance {
 	key := schema.InstanceKey(r.tenant, r.project, name)
 	i := instance{
-		instanceIDs:  instanceIDs{ID: r.instanceID(name), ResourceName: key.ResourceName(), Name: name, OrgID: key.Tenant, ProjectID: key.ProjectID()},
+		instanceIDs: instanceIDs{ID: r.instanceID(name), ResourceName: key.ResourceName(), Name: name, OrgID: key.Tenant,
+			ProjectID: key.ProjectID()},
 		DesiredState: "deleted", Status: plan.PhaseRequested, Config: object(nil), RuntimeState: object(nil),
 	}
 	i.Conditions = []plan.Condition{}
 	if s := r.Units.Get(key); s != nil {
-		i.AppID, i.AppSlug, i.RuntimeBackend, i.OperatingMode, i.ControlPlaneScope = r.appID(s.App), s.App, s.RuntimeBackend, s.OperatingMode, s.ControlPlaneScope
+		i.AppID, i.AppSlug, i.RuntimeBackend, i.OperatingMode, i.ControlPlaneScope = r.appID(s.App), s.App, s.RuntimeBackend,
+			s.OperatingMode, s.ControlPlaneScope
 		i.Status, i.FailureReason, i.RuntimeState = s.Phase, r.visible(key, s.FailureReason), object(s.RuntimeState)
 		i.RequestedBy = s.RequestedBy
 		i.followed = followed{r.conditions(key, s.Conditions), s.Revision, s.CorrelationID}

@@ -85,7 +85,8 @@ func routes() []*route {
 		r.segments = strings.Split(r.template, "/")
 		all = append(all, &r)
 		// Roles of the platform have no account to submit as.
-		if len(r.methods()) > 0 && r.permission != authority.QueueSubmit && (strings.HasPrefix(template, inProject) || strings.HasPrefix(template, inOrg)) {
+		if len(r.methods()) > 0 && r.permission != authority.QueueSubmit &&
+			(strings.HasPrefix(template, inProject) || strings.HasPrefix(template, inOrg)) {
 			mirror := r
 			mirror.admin, mirror.template, mirror.writes = true, admin+template, ""
 			mirror.segments = strings.Split(mirror.template, "/")
@@ -99,37 +100,68 @@ func routes() []*route {
 	workers := members("worker_id", (*reading).workerMembers)
 	workerOperations := documents("operation_id", workerOperationsOf, (*reading).operation)
 
-	add("/apps/catalog", route{family: Catalog, permission: authority.CatalogRead, list: listApps, writes: "platform/catalog/<app>/app.yaml"})
-	add("/apps/catalog/{app_slug}/versions", route{family: Catalog, permission: authority.VersionsRead, list: listVersions, writes: "platform/catalog/{app_slug}/<version>.yaml"})
+	add("/apps/catalog", route{family: Catalog, permission: authority.CatalogRead, list: listApps,
+		writes: "platform/catalog/<app>/app.yaml"})
+	add("/apps/catalog/{app_slug}/versions",
+		route{family: Catalog, permission: authority.VersionsRead, list: listVersions,
+			writes: "platform/catalog/{app_slug}/<version>.yaml"})
 	add("/admin/apps/catalog/{app_slug}/versions/{version}/publish", route{writes: "platform/catalog/{app_slug}/{version}.yaml"})
 	add("/admin/apps/catalog/{app_slug}/versions/{version}/deprecate", route{writes: "platform/catalog/{app_slug}/{version}.yaml"})
-	add("/apps/registry", route{family: Artifacts, permission: authority.ArtifactRead, list: listSources, writes: "platform/artifact-sources/<name>.yaml"})
+	add("/apps/registry", route{family: Artifacts, permission: authority.ArtifactRead, list: listSources,
+		writes: "platform/artifact-sources/<name>.yaml"})
 
-	add(inProject+"/apps/entitlements", route{family: Entitlements, permission: authority.EntitlementRead, list: listEntitlements, writes: projectDir + "entitlements/<app>.yaml"})
-	add(inProject+"/apps/entitlements/{app_slug}", route{family: Entitlements, permission: authority.EntitlementRead, item: readEntitlement, writes: projectDir + "entitlements/{app_slug}.yaml"})
+	add(inProject+"/apps/entitlements",
+		route{family: Entitlements, permission: authority.EntitlementRead, list: listEntitlements,
+			writes: projectDir + "entitlements/<app>.yaml"})
+	add(inProject+"/apps/entitlements/{app_slug}",
+		route{family: Entitlements, permission: authority.EntitlementRead, item: readEntitlement,
+			writes: projectDir + "entitlements/{app_slug}.yaml"})
 
-	add(inProject+"/app-instances", route{family: Instances, permission: authority.InstanceRead, list: listInstances, writes: projectDir + "instances/<name>.yaml"})
-	add(inOrg+"/app-instances", route{family: Instances, permission: authority.InstanceRead, list: listOrgInstances, writes: "tenants/{tenant}/projects/<project>/instances/<name>.yaml"})
-	add(oneInst, route{family: Instances, permission: authority.InstanceRead, item: readInstance, writes: projectDir + "instances/<name>.yaml"})
-	add(oneInst+"/members", route{family: Instances, permission: authority.MemberRead, list: instanceMembers.list, writes: projectDir + "instances/<name>.yaml"})
-	add(oneInst+"/members/{member_id}", route{family: Instances, permission: authority.MemberRead, item: instanceMembers.item, writes: projectDir + "operations/<name>.yaml"})
-	add(oneInst+"/member-operations", route{family: Instances, permission: authority.MemberRead, list: operations.list, writes: projectDir + "operations/<name>.yaml"})
-	add(oneInst+"/member-operations/{operation_id}", route{family: Instances, permission: authority.MemberRead, item: operations.item, writes: projectDir + "operations/<name>.yaml"})
+	add(inProject+"/app-instances",
+		route{family: Instances, permission: authority.InstanceRead, list: listInstances, writes: projectDir + "instances/<name>.yaml"})
+	add(inOrg+"/app-instances", route{family: Instances, permission: authority.InstanceRead, list: listOrgInstances,
+		writes: "tenants/{tenant}/projects/<project>/instances/<name>.yaml"})
+	add(oneInst, route{family: Instances, permission: authority.InstanceRead, item: readInstance,
+		writes: projectDir + "instances/<name>.yaml"})
+	add(oneInst+"/members", route{family: Instances, permission: authority.MemberRead, list: instanceMembers.list,
+		writes: projectDir + "instances/<name>.yaml"})
+	add(oneInst+"/members/{member_id}",
+		route{family: Instances, permission: authority.MemberRead, item: instanceMembers.item,
+			writes: projectDir + "operations/<name>.yaml"})
+	add(oneInst+"/member-operations",
+		route{family: Instances, permission: authority.MemberRead, list: operations.list, writes: projectDir + "operations/<name>.yaml"})
+	add(oneInst+"/member-operations/{operation_id}",
+		route{family: Instances, permission: authority.MemberRead, item: operations.item, writes: projectDir + "operations/<name>.yaml"})
 
-	add(inProject+"/app-artifacts", route{family: Artifacts, permission: authority.ArtifactRead, list: artifacts.list, writes: projectDir + "artifacts/<name>.yaml"})
-	add(inProject+"/app-artifacts/{artifact_id}", route{family: Artifacts, permission: authority.ArtifactRead, item: artifacts.item, writes: projectDir + "artifacts/<name>.yaml"})
+	add(inProject+"/app-artifacts",
+		route{family: Artifacts, permission: authority.ArtifactRead, list: artifacts.list, writes: projectDir + "artifacts/<name>.yaml"})
+	add(inProject+"/app-artifacts/{artifact_id}",
+		route{family: Artifacts, permission: authority.ArtifactRead, item: artifacts.item, writes: projectDir + "artifacts/<name>.yaml"})
 	add(inProject+"/app-artifacts/{artifact_id}/promote", route{writes: projectDir + "artifacts/<name>.yaml"})
 	add(inProject+"/app-artifacts/{artifact_id}/deprecate", route{writes: projectDir + "artifacts/<name>.yaml"})
 	add(inProject+"/app-artifacts/{artifact_id}/retire", route{writes: projectDir + "artifacts/<name>.yaml"})
 
-	add(inOrg+"/shared-app-runtimes", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: listSharedRuntimes, writes: sharedDir + "<name>/runtime.yaml"})
-	add(oneShared, route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: readSharedRuntime, writes: sharedDir + "<name>/runtime.yaml"})
-	add(oneShared+"/attachments", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: attachments.list, writes: sharedDir + "<name>/attachments/<name>.yaml"})
-	add(oneShared+"/attachments/{attachment_id}", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: attachments.item, writes: sharedDir + "<name>/attachments/<name>.yaml"})
-	add(oneShared+"/workers", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: workers.list, writes: sharedDir + "<name>/runtime.yaml"})
-	add(oneShared+"/workers/{worker_id}", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: workers.item, writes: sharedDir + "<name>/operations/<name>.yaml"})
-	add(oneShared+"/worker-operations", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: workerOperations.list, writes: sharedDir + "<name>/operations/<name>.yaml"})
-	add(oneShared+"/worker-operations/{operation_id}", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: workerOperations.item, writes: sharedDir + "<name>/operations/<name>.yaml"})
+	add(inOrg+"/shared-app-runtimes",
+		route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: listSharedRuntimes,
+			writes: sharedDir + "<name>/runtime.yaml"})
+	add(oneShared, route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: readSharedRuntime,
+		writes: sharedDir + "<name>/runtime.yaml"})
+	add(oneShared+"/attachments", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: attachments.list,
+		writes: sharedDir + "<name>/attachments/<name>.yaml"})
+	add(oneShared+"/attachments/{attachment_id}",
+		route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: attachments.item,
+			writes: sharedDir + "<name>/attachments/<name>.yaml"})
+	add(oneShared+"/workers", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: workers.list,
+		writes: sharedDir + "<name>/runtime.yaml"})
+	add(oneShared+"/workers/{worker_id}",
+		route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: workers.item,
+			writes: sharedDir + "<name>/operations/<name>.yaml"})
+	add(oneShared+"/worker-operations",
+		route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: workerOperations.list,
+			writes: sharedDir + "<name>/operations/<name>.yaml"})
+	add(oneShared+"/worker-operations/{operation_id}",
+		route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: workerOperations.item,
+			writes: sharedDir + "<name>/operations/<name>.yaml"})
 	queueRoutes(add)
 	return all
 }

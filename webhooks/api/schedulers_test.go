@@ -20,9 +20,12 @@ func TestSchedulersNeedTheirPermissionToBeRead(t *testing.T) {
 	}
 	world := func(scopes string) *world {
 		return newWorld(t, with(campusFiles(t), map[string]string{
-			"tenants/physics/projects/lattice/roles.yaml": "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec:\n  members:\n    - {login: anna-lattice, role: project_viewer}\n    - {service_account: ci, role: service_account}\n",
+			"tenants/physics/projects/lattice/roles.yaml": "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec:\n  " +
+				"members:\n    - {login: anna-lattice, role: project_viewer}\n    - {service_account: ci, role: service_account}\n",
 			"tenants/physics/projects/lattice/service-accounts/ci.yaml": fmt.Sprintf(
-				"apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: %q}]\n  scopes: [%s]\n  allowed_endpoints: [%s]\n", authorised(t, testKey().Public()), scopes, quoted(endpoints)),
+				"apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: "+
+					"current, key: %q}]\n  scopes: [%s]\n  allowed_endpoints: [%s]\n", authorised(t, testKey().Public()), scopes,
+				quoted(endpoints)),
 		}), []string{anna}, nil)
 	}
 	const all = "apps.instance.read, apps.instance.member.read"

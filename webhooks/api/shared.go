@@ -56,10 +56,12 @@ func (r *reading) sharedID(tenant, name string) string {
 func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 	s := d.Spec
 	out := sharedRuntime{
-		runtimeIDs: runtimeIDs{ID: id(d.Head()), ResourceName: d.Key.ResourceName(), Owner: "tenant", OrgID: d.Key.Tenant, AppSlug: s.App, AppVersion: s.Version,
+		runtimeIDs: runtimeIDs{ID: id(d.Head()), ResourceName: d.Key.ResourceName(), Owner: "tenant", OrgID: d.Key.Tenant, AppSlug: s.App,
+			AppVersion:  s.Version,
 			DisplayName: s.DisplayName, Environment: s.Environment, OperatingMode: s.OperatingMode, ControlPlaneScope: s.ControlPlaneScope},
 		DesiredState: string(s.DesiredState), OperatorIdentityRef: s.OperatorIdentityRef, PlacementIntent: s.PlacementIntent,
-		Roles: s.Roles, Config: object(s.Config), BillingPolicyRef: s.BillingPolicyRef, DeletionProtection: s.DeletionProtection, declared: r.declared(d.Head()),
+		Roles: s.Roles, Config: object(s.Config), BillingPolicyRef: s.BillingPolicyRef, DeletionProtection: s.DeletionProtection,
+		declared: r.declared(d.Head()),
 	}
 	if d.Key.Tenant == "" { // the platform's configuration is not shown to tenants
 		out.Owner, out.OperatorIdentityRef, out.PlacementIntent, out.Config, out.Labels = "platform", "", nil, object(nil), nil
@@ -92,7 +94,8 @@ func (r *reading) attachedProjects(s *schema.SharedRuntimeEstate) []attachedProj
 		found[project] = attachedProject{ProjectID: project, Status: string(plan.AttachmentRequested)}
 	}
 	for _, a := range s.Attachments {
-		found[a.Spec.ProjectID] = attachedProject{ProjectID: a.Spec.ProjectID, AttachmentID: id(a.Head()), Status: string(plan.AttachmentRequested)}
+		found[a.Spec.ProjectID] = attachedProject{ProjectID: a.Spec.ProjectID, AttachmentID: id(a.Head()),
+			Status: string(plan.AttachmentRequested)}
 	}
 	if u := r.Units.Get(key); u != nil {
 		for _, a := range u.Attachments {

@@ -35,7 +35,8 @@ const (
 // account of another tenant.
 func accounts(t testing.TB, keys map[string]crypto.Signer, head string) map[string]string {
 	account := func(name string) string {
-		text := "apiVersion: berth/v1\nkind: ServiceAccount\n" + head + "metadata: {name: " + name + "}\nspec:\n  display_name: x\n  public_keys:\n"
+		text := "apiVersion: berth/v1\nkind: ServiceAccount\n" + head + "metadata: {name: " + name +
+			"}\nspec:\n  display_name: x\n  public_keys:\n"
 		for id, k := range keys {
 			text += fmt.Sprintf("    - {id: %s, key: %q}\n", id, authorised(t, k.Public()))
 		}
@@ -45,8 +46,9 @@ func accounts(t testing.TB, keys map[string]crypto.Signer, head string) map[stri
 		return text + "  scopes: [apps.instance.read]\n  allowed_endpoints: [\"GET /api/v1/projects/{project_id}/app-instances\"]\n"
 	}
 	return with(campusFiles(t), map[string]string{
-		ciFile:  account("ci"),
-		ciRoles: "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec:\n  members:\n    - {service_account: ci, role: service_account}\n",
+		ciFile: account("ci"),
+		ciRoles: "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec:\n  members:\n    - {service_account: ci, role: " +
+			"service_account}\n",
 		"tenants/biology/projects/proteins/service-accounts/ci.yaml": account("ci"),
 	})
 }
@@ -76,7 +78,8 @@ func (f forge) token(t testing.TB) string {
 func good() forge {
 	return forge{
 		header: map[string]any{"kid": "current"}, method: jwt.SigningMethodEdDSA, key: testKey(),
-		claims: jwt.MapClaims{"iss": "physics.lattice/ci", "aud": "campus", "iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(time.Hour).Unix(), "jti": "one"},
+		claims: jwt.MapClaims{"iss": "physics.lattice/ci", "aud": "campus", "iat": now.Unix(), "nbf": now.Unix(),
+			"exp": now.Add(time.Hour).Unix(), "jti": "one"},
 	}
 }
 
@@ -113,12 +116,13 @@ func TestTokenIsValidForOneAccountEstateAndHour(t *testing.T) {
 		"expired": {func(f *forge) {
 			f.claims["iat"], f.claims["exp"] = now.Add(-time.Hour).Unix(), now.Add(-31*time.Second).Unix()
 		}, 401},
-		"not yet":                       {claim("nbf", now.Add(31*time.Second).Unix()), 401},
-		"issued later":                  {claim("iat", now.Add(31*time.Second).Unix()), 401},
-		"for more than an hour":         {claim("exp", now.Add(time.Hour+time.Second).Unix()), 401},
-		"forever":                       {claim("exp", 1e18), 401},
-		"beyond time":                   {claim("exp", 1e300), 401},
-		"ends before it begins":         {func(f *forge) { f.claims["iat"], f.claims["exp"] = now.Unix(), now.Add(-time.Second).Unix() }, 401},
+		"not yet":               {claim("nbf", now.Add(31*time.Second).Unix()), 401},
+		"issued later":          {claim("iat", now.Add(31*time.Second).Unix()), 401},
+		"for more than an hour": {claim("exp", now.Add(time.Hour+time.Second).Unix()), 401},
+		"forever":               {claim("exp", 1e18), 401},
+		"beyond time":           {claim("exp", 1e300), 401},
+		"ends before it begins": {func(f *forge) { f.claims["iat"], f.claims["exp"] = now.Unix(), now.Add(-time.Second).Unix() },
+			401},
 		"no end":                        {claim("exp", nil), 401},
 		"no beginning":                  {claim("iat", nil), 401},
 		"no nbf":                        {claim("nbf", nil), 401},
@@ -140,11 +144,12 @@ func TestTokenIsValidForOneAccountEstateAndHour(t *testing.T) {
 		"an extension that is critical": {header("crit", []string{"exp"}), 401},
 		"a key of its own":              {header("jwk", map[string]string{"kty": "OKP"}), 401},
 		"a key from elsewhere":          {header("jku", "https://evil.example/keys"), 401},
-		"no algorithm":                  {func(f *forge) { f.method, f.key = jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType }, 401},
-		"the public key as a secret":    {func(f *forge) { f.method, f.key = jwt.SigningMethodHS256, pub.Marshal() }, 401},
-		"another's key":                 {func(f *forge) { f.key = ed25519.NewKeyFromSeed(make([]byte, 32)) }, 401},
-		"an RSA key":                    {func(f *forge) { f.method, f.key = jwt.SigningMethodRS256, rsaKey }, 401},
-		"ecdsa for an ed25519 key":      {func(f *forge) { f.method, f.key = jwt.SigningMethodES256, ec }, 401},
+		"no algorithm": {func(f *forge) { f.method, f.key = jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType },
+			401},
+		"the public key as a secret": {func(f *forge) { f.method, f.key = jwt.SigningMethodHS256, pub.Marshal() }, 401},
+		"another's key":              {func(f *forge) { f.key = ed25519.NewKeyFromSeed(make([]byte, 32)) }, 401},
+		"an RSA key":                 {func(f *forge) { f.method, f.key = jwt.SigningMethodRS256, rsaKey }, 401},
+		"ecdsa for an ed25519 key":   {func(f *forge) { f.method, f.key = jwt.SigningMethodES256, ec }, 401},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
@@ -207,7 +212,9 @@ func TestTokenEndsWithItsAccountOrKey(t *testing.T) {
 	files[ciRoles] = "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec: {members: []}\n"
 	require.Equal(t, 404, after(files), "the role was taken")
 	delete(files, ciFile)
-	files["tenants/physics/projects/lattice/instances/train.yaml"] = strings.Replace(files["tenants/physics/projects/lattice/instances/train.yaml"], "  operator_service_account: ci\n", "", 1)
+	files["tenants/physics/projects/lattice/instances/train.yaml"] = strings.Replace(
+		files["tenants/physics/projects/lattice/instances/train.yaml"], "  operator_service_account: ci\n", "", 1,
+	)
 	require.Equal(t, 401, after(files), "the account is gone")
 	require.Equal(t, 200, after(accounts(t, keys, "")), "and back")
 }
@@ -233,7 +240,8 @@ func TestMintRefusesUnsafeTokens(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, k, back)
 	}
-	for _, s := range []string{"", "/", "physics", "physics/", "/ci", "a.b.c/d", "physics./ci", ".lattice/ci", "Physics/ci", "physics/ci/x", "physics.lattice/c i"} {
+	for _, s := range []string{"", "/", "physics", "physics/", "/ci", "a.b.c/d", "physics./ci", ".lattice/ci", "Physics/ci", "physics/ci/x",
+		"physics.lattice/c i"} {
 		_, err := ParseIssuer(s)
 		require.Error(t, err, s)
 	}

@@ -34,15 +34,18 @@ func (w *world) ids(path, login string) []string {
 func TestWorkersOfASharedRuntimeAndTheirOperations(t *testing.T) {
 	const file = "tenants/physics/shared-runtimes/department/operations/drain.yaml"
 	w := newWorld(t, with(campusFiles(t), map[string]string{
-		file: "apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {name: drain, uid: op-9}\nspec: {operation: drain, member: worker-0, reason: a fan is loud}\n",
+		file: "apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {name: drain, uid: op-9}\nspec: {operation: drain, member: " +
+			"worker-0, reason: a fan is loud}\n",
 	}), []string{petra, boris}, nil)
 
 	var workers struct{ Items []member }
 	w.read(department+"/workers", petra, &workers)
 	require.Len(t, workers.Items, 2)
 	own, worker := workers.Items[0], workers.Items[1]
-	require.Equal(t, []string{"worker-0", "worker", "running", "gpu-3", "campus-north", "a100x4", "physics.collider", "2027-03-01", "department"},
-		[]string{worker.ID, worker.Role, worker.Status, worker.Node, worker.Region, worker.SKU, worker.SourceProjectID, worker.SourceUntil, worker.SharedRuntimeID})
+	require.Equal(t, []string{"worker-0", "worker", "running", "gpu-3", "campus-north", "a100x4", "physics.collider", "2027-03-01",
+		"department"},
+		[]string{worker.ID, worker.Role, worker.Status, worker.Node, worker.Region, worker.SKU, worker.SourceProjectID, worker.SourceUntil,
+			worker.SharedRuntimeID})
 	require.False(t, worker.ControlPlane)
 	require.Equal(t, []string{"controller-0", "head-1", "", ""}, []string{own.ID, own.Node, own.SourceProjectID, own.SourceUntil})
 	var one member
@@ -62,7 +65,8 @@ func TestWorkersOfASharedRuntimeAndTheirOperations(t *testing.T) {
 	}
 
 	for _, path := range []string{"/workers", "/workers/worker-0", "/worker-operations", "/worker-operations/drain"} {
-		require.Equal(t, http.StatusNotFound, w.get(department+path, personToken(boris)).StatusCode, "another tenant's owner reads %s", path)
+		require.Equal(t, http.StatusNotFound, w.get(department+path, personToken(boris)).StatusCode, "another tenant's owner reads %s",
+			path)
 	}
 	for _, path := range []string{"/workers/worker-7", "/worker-operations/none"} {
 		require.Equal(t, http.StatusNotFound, w.get(department+path, personToken(petra)).StatusCode, path)
@@ -84,7 +88,8 @@ func TestOperationsHaveTheirResults(t *testing.T) {
 	v.Units = v.Units.With(&s)
 	v.Things[key("drain-worker")] = &plan.ThingStatus{Key: key("drain-worker"), Phase: "failed", CorrelationID: "c-1",
 		Detail: []byte(`{"requested_by":"anna","result":"host gpu-1 refused","requested_at":"2026-08-01T10:00:00Z","started_at":"2026-08-01T10:00:01Z","finished_at":"2026-08-01T10:00:02Z"}`)}
-	v.Things[key("request-1")] = &plan.ThingStatus{Key: key("request-1"), UID: "4f1c", Phase: "running", Detail: []byte(`{"requested_by":"ada"}`)}
+	v.Things[key("request-1")] = &plan.ThingStatus{Key: key("request-1"), UID: "4f1c", Phase: "running",
+		Detail: []byte(`{"requested_by":"ada"}`)}
 	w := worldOf(t, v, []string{petra, anna}, nil)
 	const operations = "/api/v1/projects/physics.lattice/app-instances/train/member-operations"
 	var all struct{ Items []operation }
@@ -104,10 +109,12 @@ func TestOperationsHaveTheirResults(t *testing.T) {
 // reads all (requirement D5).
 func TestConsumersReadTheWorkersTheyLend(t *testing.T) {
 	operation := func(name, member string) string {
-		return "apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {name: " + name + "}\nspec: {operation: restart, member: " + member + ", reason: it hangs}\n"
+		return "apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {name: " + name + "}\nspec: {operation: restart, member: " + member +
+			", reason: it hangs}\n"
 	}
 	const dir = "tenants/physics/shared-runtimes/department/operations/"
-	w := newWorld(t, with(campusFiles(t), map[string]string{dir + "lent.yaml": operation("lent", "worker-0"), dir + "own.yaml": operation("own", "controller-0")}),
+	w := newWorld(t, with(campusFiles(t),
+		map[string]string{dir + "lent.yaml": operation("lent", "worker-0"), dir + "own.yaml": operation("own", "controller-0")}),
 		[]string{petra, carl, anna, boris, otto}, nil)
 	for who, want := range map[string][2][]string{
 		petra: {{"controller-0", "worker-0"}, {"lent", "own"}},
@@ -126,22 +133,27 @@ func TestConsumersReadTheWorkersTheyLend(t *testing.T) {
 	require.Equal(t, []string{"worker-1"}, w.ids(commonsOfBiology+"/workers", boris))
 	var ofPlatform member
 	w.read(commonsOfBiology+"/workers/worker-1", boris, &ofPlatform)
-	require.Equal(t, []string{"gpu-4", "biology.proteins", ""}, []string{ofPlatform.Node, ofPlatform.SourceProjectID, ofPlatform.PlacementReason})
+	require.Equal(t, []string{"gpu-4", "biology.proteins", ""},
+		[]string{ofPlatform.Node, ofPlatform.SourceProjectID, ofPlatform.PlacementReason})
 	require.Equal(t, []string{}, w.ids(commonsOfBiology+"/worker-operations", boris))
-	said := string(body(t, w.get(strings.Replace(commonsOfBiology, root, admin, 1)+"/workers", personToken(otto), "X-Break-Glass", "incident 7")))
+	said := string(body(t, w.get(strings.Replace(commonsOfBiology, root, admin, 1)+"/workers", personToken(otto), "X-Break-Glass",
+		"incident 7")))
 	require.Contains(t, said, `"worker-0"`)
 	require.Contains(t, said, "gpu-5")
-	said = string(body(t, w.get(strings.Replace(commonsOfBiology, root, admin, 1)+"/worker-operations", personToken(otto), "X-Break-Glass", "incident 7")))
+	said = string(body(t, w.get(strings.Replace(commonsOfBiology, root, admin, 1)+"/worker-operations", personToken(otto), "X-Break-Glass",
+		"incident 7")))
 	require.Contains(t, said, `"label-worker"`)
 }
 
 // Requirement A17, for members of an instance and workers of a shared runtime.
 func TestMembersHaveIntegrationMetadata(t *testing.T) {
 	w := campusWorld(t, nil)
-	for path, node := range map[string]string{lattice + "/app-instances/train/members/worker-0": "gpu-1", department + "/workers/worker-0": "gpu-3"} {
+	for path, node := range map[string]string{lattice + "/app-instances/train/members/worker-0": "gpu-1",
+		department + "/workers/worker-0": "gpu-3"} {
 		var m map[string]any
 		w.read(path, petra, &m)
-		require.Equal(t, []any{"slurm", "runtimes/slurm", map[string]any{"node": node}}, []any{m["scheduler_type"], m["adapter"], m["references"]}, path)
+		require.Equal(t, []any{"slurm", "runtimes/slurm", map[string]any{"node": node}},
+			[]any{m["scheduler_type"], m["adapter"], m["references"]}, path)
 	}
 }
 
@@ -150,7 +162,8 @@ func TestMembersHaveIntegrationMetadata(t *testing.T) {
 func TestSharedRuntimeListsItsAttachments(t *testing.T) {
 	const attachment = "tenants/physics/shared-runtimes/department/attachments/lattice.yaml"
 	collider := attachedProject{ProjectID: "physics.collider", AttachmentID: "collider", Status: "attached", Reason: "Attached"}
-	waiting := attachedProject{ProjectID: "physics.lattice", AttachmentID: "lattice", Status: "requested", Reason: "NotAccepted", Message: "no Instance of physics.lattice names the shared runtime department"}
+	waiting := attachedProject{ProjectID: "physics.lattice", AttachmentID: "lattice", Status: "requested", Reason: "NotAccepted",
+		Message: "no Instance of physics.lattice names the shared runtime department"}
 	w := worldOf(t, campusView(t), []string{petra, anna}, nil)
 	read := func(who string) []attachedProject {
 		var s sharedRuntime
@@ -166,7 +179,8 @@ func TestSharedRuntimeListsItsAttachments(t *testing.T) {
 	v := viewOf(t, files)
 	v.Units = v.Units.Without(schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"})
 	w = worldOf(t, v, []string{petra, anna}, nil)
-	require.Equal(t, []attachedProject{{ProjectID: "physics.collider", AttachmentID: "collider", Status: "requested"}, {ProjectID: "physics.lattice", Status: "requested"}}, read(petra))
+	require.Equal(t, []attachedProject{{ProjectID: "physics.collider", AttachmentID: "collider", Status: "requested"},
+		{ProjectID: "physics.lattice", Status: "requested"}}, read(petra))
 }
 
 // All terms are in the answer as their documents have them, policy_metadata unread, and the
@@ -180,8 +194,10 @@ func TestTermsAreAnswered(t *testing.T) {
 	files := campusFiles(t)
 	const instance = "tenants/physics/projects/collider/instances/analysis.yaml"
 	w := newWorld(t, with(files, map[string]string{
-		"tenants/physics/shared-runtimes/department/attachments/collider.yaml": "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: collider}\nspec: {project_id: physics.collider, " + strings.TrimPrefix(terms, "{") + "\n",
-		instance: strings.Replace(files[instance], "  shared_runtime: department\n", "  shared_runtime: department\n  submission_limits: {max_gpus: 2, queues: [main]}\n", 1),
+		"tenants/physics/shared-runtimes/department/attachments/collider.yaml": "apiVersion: berth/v1\nkind: Attachment\nmetadata: " +
+			"{name: collider}\nspec: {project_id: physics.collider, " + strings.TrimPrefix(terms, "{") + "\n",
+		instance: strings.Replace(files[instance], "  shared_runtime: department\n",
+			"  shared_runtime: department\n  submission_limits: {max_gpus: 2, queues: [main]}\n", 1),
 	}), []string{petra}, nil)
 	var got map[string]any
 	w.read(department+"/attachments/collider", petra, &got)
@@ -202,7 +218,8 @@ func TestSharedRuntimeIsAUnit(t *testing.T) {
 	w := worldOf(t, v, []string{petra, boris}, nil)
 	var s sharedRuntime
 	w.read(department, petra, &s)
-	require.Equal(t, []string{"failed", "create: no such device", "tenant_isolated"}, []string{s.Status, s.FailureReason, s.TenantBoundaryMode})
+	require.Equal(t, []string{"failed", "create: no such device", "tenant_isolated"},
+		[]string{s.Status, s.FailureReason, s.TenantBoundaryMode})
 	w.read(commonsOfBiology, boris, &s)
 	require.Equal(t, "shared_service", s.TenantBoundaryMode)
 }

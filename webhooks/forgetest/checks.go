@@ -28,7 +28,8 @@ func (s *suite) checks(t *testing.T) {
 	require.Equal(t, ShownCheck{Conclusion: plan.Failure, Title: "title of p1", Runs: 3}, s.Checks(pr.Head)[plan.CheckPlan])
 
 	// Any content is shown.
-	wild := plan.Check{Name: plan.CheckPlan, Key: strings.Repeat("κ", 5000), Conclusion: plan.Failure, Title: strings.Repeat("ti\u202etle\n", 400), Summary: strings.Repeat("ä€𝄞\n", 40_000)}
+	wild := plan.Check{Name: plan.CheckPlan, Key: strings.Repeat("κ", 5000), Conclusion: plan.Failure,
+		Title: strings.Repeat("ti\u202etle\n", 400), Summary: strings.Repeat("ä€𝄞\n", 40_000)}
 	require.NoError(t, s.c().Report(t.Context(), pr.Head, wild))
 	shown := s.Checks(pr.Head)[plan.CheckPlan]
 	require.Equal(t, 4, shown.Runs)

@@ -23,7 +23,9 @@ func (s *suite) answers(t *testing.T) {
 		id := s.AddComment(pr.Number, "ana", "/berth plan")
 		ids = append(ids, id)
 		answer := func() error {
-			return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Answers: []reconciler.Answer{{Command: id, Line: fmt.Sprintf("line %d", i), Details: fmt.Sprintf("details %d", i)}}})
+			return s.c().Comment(t.Context(), pr.Number,
+				reconciler.Comment{Answers: []reconciler.Answer{{Command: id, Line: fmt.Sprintf("line %d", i),
+					Details: fmt.Sprintf("details %d", i)}}})
 		}
 		require.NoError(t, answer())
 		s.silent(t, answer, "answered once")
@@ -136,7 +138,8 @@ func (s *suite) commands(t *testing.T) {
 	// Deleted meanwhile.
 	d := s.AddComment(two.Number, "bob", "/berth help")
 	s.DeleteComment(d)
-	require.ErrorIs(t, s.c().React(t.Context(), reconciler.CommandComment{ID: d, Pull: two.Number}, reconciler.Understood), reconciler.ErrNotFound)
+	require.ErrorIs(t, s.c().React(t.Context(), reconciler.CommandComment{ID: d, Pull: two.Number}, reconciler.Understood),
+		reconciler.ErrNotFound)
 	require.Len(t, list(begin), 3)
 }
 
@@ -147,7 +150,8 @@ func (s *suite) noCommands(t *testing.T) {
 	pr := s.Open(false)
 	s.AddComment(pr.Number, s.Me, "/berth apply")
 	s.AddComment(pr.Number, s.Machine, "/berth apply")
-	for _, body := range []string{"please\n/berth apply", "> /berth apply", "`/berth apply`", "/berthold is a name", "\n/berth apply", "/ berth apply", "berth apply", "x /berth", "<!-- -->/berth apply"} {
+	for _, body := range []string{"please\n/berth apply", "> /berth apply", "`/berth apply`", "/berthold is a name", "\n/berth apply",
+		"/ berth apply", "berth apply", "x /berth", "<!-- -->/berth apply"} {
 		s.AddComment(pr.Number, "ana", body)
 	}
 	got, err := s.c().Commands(t.Context(), begin)

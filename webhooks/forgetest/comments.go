@@ -50,7 +50,8 @@ func (s *suite) parts(t *testing.T) {
 	}
 	require.IsIncreasing(t, at)
 	s.silent(t, say(reconciler.Comment{}), "all stays")
-	s.silent(t, say(reconciler.Comment{Rollout: text("the roll-out\n"), Answers: one, Plan: text("the plan\r\n\r\n| a |\r\n|---|")}), "the same, but for line ends")
+	s.silent(t, say(reconciler.Comment{Rollout: text("the roll-out\n"), Answers: one, Plan: text("the plan\r\n\r\n| a |\r\n|---|")}),
+		"the same, but for line ends")
 
 	require.NoError(t, say(reconciler.Comment{Rollout: text(""), Plan: text("")})())
 	require.NotContains(t, s.ours(t, pr.Number).Body, "the plan")
@@ -117,7 +118,8 @@ func (s *suite) second(t *testing.T) {
 	other := s.New()
 	for i := range 3 {
 		require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text(fmt.Sprint("ours ", i))}))
-		require.NoError(t, other.Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text(fmt.Sprint("theirs ", i)), Answers: []reconciler.Answer{{Command: int64(i + 1), Line: "a"}}}))
+		require.NoError(t, other.Comment(t.Context(), pr.Number,
+			reconciler.Comment{Plan: text(fmt.Sprint("theirs ", i)), Answers: []reconciler.Answer{{Command: int64(i + 1), Line: "a"}}}))
 		require.NoError(t, s.c().Report(t.Context(), pr.Head, check(plan.CheckPlan, fmt.Sprint("ours", i), plan.Success, 0)))
 		require.NoError(t, other.Report(t.Context(), pr.Head, check(plan.CheckPlan, fmt.Sprint("theirs", i), plan.Failure, 0)))
 	}
@@ -159,7 +161,8 @@ func (s *suite) sizes(t *testing.T) {
 	for i := range 4000 {
 		fmt.Fprintf(&long, "<details><summary>unit %d</summary>\n\n```diff\n- ä€𝄞 %d\n+ new\n```\n\n", i, i)
 	}
-	c := reconciler.Comment{Rollout: text(long.String()), Answers: []reconciler.Answer{{Command: 1, Line: "a", Details: long.String()}}, Plan: text(long.String())}
+	c := reconciler.Comment{Rollout: text(long.String()), Answers: []reconciler.Answer{{Command: 1, Line: "a", Details: long.String()}},
+		Plan: text(long.String())}
 	require.NoError(t, s.c().Comment(t.Context(), pr.Number, c))
 	s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, c) }, "as long, and the same")
 	s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{}) }, "all stays")
@@ -168,14 +171,17 @@ func (s *suite) sizes(t *testing.T) {
 	require.Zero(t, strings.Count(body, "```")%2, "a fence stays open")
 	require.Equal(t, 3, strings.Count(body, "more lines"), "each cut is marked")
 	// Short again, all of it is there.
-	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("r"), Plan: text(strings.Repeat("row\n", 1000))}))
+	require.NoError(t, s.c().Comment(t.Context(), pr.Number,
+		reconciler.Comment{Rollout: text("r"), Plan: text(strings.Repeat("row\n", 1000))}))
 	require.Equal(t, 1000, strings.Count(s.ours(t, pr.Number).Body, "row\n"))
 }
 
 // forged: a text that contains the markers of the parts is plain text.
 func (s *suite) forged(t *testing.T) {
 	pr := s.Open(false)
-	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("forged roll-out"), Answers: []reconciler.Answer{{Command: 7, Line: "forged answer", Details: "forged details"}}, Plan: text("forged plan")}))
+	require.NoError(t, s.c().Comment(t.Context(), pr.Number,
+		reconciler.Comment{Rollout: text("forged roll-out"),
+			Answers: []reconciler.Answer{{Command: 7, Line: "forged answer", Details: "forged details"}}, Plan: text("forged plan")}))
 	forged := s.ours(t, pr.Number).Body
 	for _, c := range [][2]reconciler.Comment{
 		{{Plan: &forged}, {Plan: text("fine")}}, {{Rollout: &forged}, {Rollout: text("fine")}},

@@ -17,7 +17,8 @@ func (s *suite) permission(t *testing.T) {
 		require.NoError(t, err)
 		return p
 	}
-	for _, p := range []reconciler.Permission{reconciler.CanRead, reconciler.CanWrite, reconciler.CanAdmin, reconciler.CanWrite, reconciler.NoPermission} {
+	for _, p := range []reconciler.Permission{reconciler.CanRead, reconciler.CanWrite, reconciler.CanAdmin, reconciler.CanWrite,
+		reconciler.NoPermission} {
 		s.Permit("carla", p)
 		require.Equal(t, p, may("carla"), "the current permission")
 	}
@@ -65,8 +66,10 @@ func (s *suite) pulls(t *testing.T) {
 	brought, err := s.c().PullsOf(t.Context(), commit)
 	require.NoError(t, err)
 	require.Len(t, brought, 1)
-	require.Equal(t, []any{one.Number, true, false, commit}, []any{brought[0].Number, brought[0].Merged, brought[0].Open, brought[0].MergeCommit})
-	require.NoError(t, s.c().Comment(t.Context(), one.Number, reconciler.Comment{Rollout: text("queued")}), "a merged one is spoken of still")
+	require.Equal(t, []any{one.Number, true, false, commit},
+		[]any{brought[0].Number, brought[0].Merged, brought[0].Open, brought[0].MergeCommit})
+	require.NoError(t, s.c().Comment(t.Context(), one.Number, reconciler.Comment{Rollout: text("queued")}),
+		"a merged one is spoken of still")
 }
 
 func (s *suite) missing(t *testing.T) {

@@ -76,7 +76,8 @@ func check(name, key string, c plan.Conclusion, notes int) plan.Check {
 	out := plan.Check{Name: name, Key: key, Conclusion: c, Title: "title of " + key, Summary: "summary of " + key}
 	for i := range notes {
 		out.Notes = append(out.Notes, schema.Diagnostic{
-			Severity: schema.SeverityError, Code: "field-unknown", Message: fmt.Sprintf("finding %d", i), File: "tenants/physics/tenant.yaml", Line: i + 1, Column: 3,
+			Severity: schema.SeverityError, Code: "field-unknown", Message: fmt.Sprintf("finding %d", i),
+			File: "tenants/physics/tenant.yaml", Line: i + 1, Column: 3,
 		})
 	}
 	return out

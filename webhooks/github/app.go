@@ -71,7 +71,8 @@ func (a *App) check() (*url.URL, *rsa.PrivateKey, error) {
 	}
 	key, err := jwt.ParseRSAPrivateKeyFromPEM(a.Key)
 	if err != nil { // not quoted: it may hold a part of the key
-		return nil, nil, errors.New("github: the App's private key is not an RSA private key in PEM: name the .pem file that GitHub gave, which begins with -----BEGIN RSA PRIVATE KEY-----")
+		return nil, nil, errors.New("github: the App's private key is not an RSA private key in PEM: name the .pem file that GitHub " +
+			"gave, which begins with -----BEGIN RSA PRIVATE KEY-----")
 	}
 	return base, key, nil
 }
@@ -171,7 +172,8 @@ func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey, limi
 	}
 	// An unreadable answer is not quoted: it may hold a token.
 	if json.Unmarshal(data, &answer) != nil || resp.StatusCode != http.StatusCreated || answer.Token == "" {
-		return "", time.Time{}, fmt.Errorf("HTTP %d %q: check the App's id, key, installation and permissions (checks, contents, pull requests: write)", resp.StatusCode, cut(plain(strings.ReplaceAll(answer.Message, assertion, "***")), 200))
+		return "", time.Time{}, fmt.Errorf("HTTP %d %q: check the App's id, key, installation and permissions (checks, contents, pull "+
+			"requests: write)", resp.StatusCode, cut(plain(strings.ReplaceAll(answer.Message, assertion, "***")), 200))
 	}
 	limits.passed(req.Method, sent)
 	return answer.Token, answer.ExpiresAt, nil

@@ -29,7 +29,8 @@ func TestAppTokensAreRenewedBeforeExpiry(t *testing.T) {
 	b := newBed(t, func(o *githubtest.Options) {
 		o.App = &githubtest.App{ID: 7, Installation: 70, Slug: "berth", Key: &key.PublicKey}
 	})
-	app := github.App{BaseURL: b.srv.APIURL(), ID: 7, Installation: 70, Repo: "estate", Now: b.time.now, Key: pkcs1, Permissions: github.Reporting()}
+	app := github.App{BaseURL: b.srv.APIURL(), ID: 7, Installation: 70, Repo: "estate", Now: b.time.now, Key: pkcs1,
+		Permissions: github.Reporting()}
 	tokens, err := app.Tokens()
 	require.NoError(t, err)
 

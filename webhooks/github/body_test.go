@@ -41,7 +41,9 @@ func TestSectionsAreReadBack(t *testing.T) {
 func TestBodyFitsAndIsStable(t *testing.T) {
 	t.Parallel()
 	line := rapid.SampledFrom([]string{
-		"", "text ä€𝄞", "```", "````", "```go", "<details><summary>x</summary>", "</details>", "`<details>` is a tag, and so is `</details>`", "see <details>", "| a | b |", "- item", "<!-- x -->", "  ```", "`a`", strings.Repeat("long ", 300),
+		"", "text ä€𝄞", "```", "````", "```go", "<details><summary>x</summary>", "</details>",
+		"`<details>` is a tag, and so is `</details>`", "see <details>", "| a | b |", "- item", "<!-- x -->", "  ```", "`a`",
+		strings.Repeat("long ", 300),
 	})
 	text := rapid.Custom(func(t *rapid.T) string {
 		s := strings.Join(rapid.SliceOfN(line, 0, 30).Draw(t, "lines"), "\n")
@@ -50,7 +52,8 @@ func TestBodyFitsAndIsStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := sections{rollout: text.Draw(t, "rollout"), proposal: text.Draw(t, "proposal")}
 		for i := range rapid.IntRange(0, 12).Draw(t, "answers") {
-			s.add(reconciler.Answer{Command: int64(rapid.IntRange(1, 20).Draw(t, "id")), Line: line.Draw(t, "line"), Details: strings.Repeat(text.Draw(t, "details"), i%2)})
+			s.add(reconciler.Answer{Command: int64(rapid.IntRange(1, 20).Draw(t, "id")), Line: line.Draw(t, "line"),
+				Details: strings.Repeat(text.Draw(t, "details"), i%2)})
 		}
 		body := s.body(mark)
 		require.LessOrEqual(t, len(body), maxBody)
@@ -108,14 +111,16 @@ func TestRepeatedCutsKeepFootAndCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var text strings.Builder
 		for i := range rapid.IntRange(300, 700).Draw(t, "units") {
-			fmt.Fprintf(&text, "<details><summary>content %d: `<details>`</summary>\n\n```diff\n- content ä€𝄞 %s\n+ content\n```\n\n</details>\n\n", i, strings.Repeat("x", i%40))
+			fmt.Fprintf(&text, "<details><summary>content %d: `<details>`</summary>\n\n```diff\n- content ä€𝄞 %s\n+ "+
+				"content\n```\n\n</details>\n\n", i, strings.Repeat("x", i%40))
 		}
 		full := strings.TrimSpace(text.String())
 		before := rapid.IntRange(0, 1).Draw(t, "cut before")
 		s := sections{proposal: full + "\n\n" + foot}
 		if before == 1 { // as the renderer has it
 			kept := strings.Join(strings.SplitAfter(full, "</details>\n\n")[:250], "")
-			s.proposal = fmt.Sprintf("%s\n**%d more lines do not fit into this comment.** All of it: `berth plan --base 1 --head 2`\n\n%s", kept, strings.Count(full, "\n")-strings.Count(kept, "\n"), foot)
+			s.proposal = fmt.Sprintf("%s\n**%d more lines do not fit into this comment.** All of it: `berth plan --base 1 --head 2`\n\n%s",
+				kept, strings.Count(full, "\n")-strings.Count(kept, "\n"), foot)
 		}
 		for _, lines := range rapid.SliceOfN(rapid.IntRange(0, 500), 1, 6).Draw(t, "roll-out") {
 			s.rollout = strings.TrimSpace(strings.Repeat("roll-out roll-out roll-out 123\n", lines))
@@ -242,7 +247,8 @@ func TestPageIsTheRepositorysWebPage(t *testing.T) {
 		"http://127.0.0.1:3000/":      "http://127.0.0.1:3000/lab/estate",
 		"https://api.ghe.lab/api/v3/": "https://api.ghe.lab/lab/estate",
 	} {
-		f, err := New(Options{BaseURL: api, Owner: "lab", Repo: "estate", Token: func(context.Context) (string, error) { return "t", nil }, Log: slog.New(slog.DiscardHandler)})
+		f, err := New(Options{BaseURL: api, Owner: "lab", Repo: "estate", Token: func(context.Context) (string, error) { return "t", nil },
+			Log: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		require.Equal(t, want, f.page())
 	}

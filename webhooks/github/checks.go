@@ -64,7 +64,8 @@ func (f *checks) Report(ctx context.Context, commit string, c plan.Check) error 
 }
 
 func (f *checks) checkReport(commit string, c plan.Check) checkReport {
-	v := checkReport{commit: commit, name: c.Name, id: c.Key, title: cut(plain(c.Title), maxTitle), summary: cutMarkdown(c.Summary, maxSummary), conclusion: string(c.Conclusion)}
+	v := checkReport{commit: commit, name: c.Name, id: c.Key, title: cut(plain(c.Title), maxTitle),
+		summary: cutMarkdown(c.Summary, maxSummary), conclusion: string(c.Conclusion)}
 	v.link = f.page() + "/commit/" + commit
 	if c.Pull > 0 {
 		v.link = fmt.Sprintf("%s/pull/%d", f.page(), c.Pull)

@@ -54,7 +54,8 @@ func (f *comments) Comment(ctx context.Context, pull int, c reconciler.Comment) 
 		case cur == nil && body == sections{}.body(f.marker()), cur != nil && old == body:
 			return nil
 		case cur != nil:
-			_, _, err := f.client.Issues.EditComment(op(ctx, "update_comment"), f.o.Owner, f.o.Repo, cur.GetID(), &gh.IssueComment{Body: &body})
+			_, _, err := f.client.Issues.EditComment(op(ctx, "update_comment"), f.o.Owner, f.o.Repo, cur.GetID(),
+				&gh.IssueComment{Body: &body})
 			if !notFound(err) {
 				return err
 			}
@@ -103,7 +104,8 @@ func (f *comments) find(ctx context.Context, pull int) (*gh.IssueComment, error)
 	}
 	var found []*gh.IssueComment
 	if err := f.each(func(o gh.ListOptions) (*gh.Response, error) {
-		list, resp, err := f.client.Issues.ListComments(op(ctx, "list_comments"), f.o.Owner, f.o.Repo, pull, &gh.IssueListCommentsOptions{ListOptions: o})
+		list, resp, err := f.client.Issues.ListComments(op(ctx, "list_comments"), f.o.Owner, f.o.Repo, pull,
+			&gh.IssueListCommentsOptions{ListOptions: o})
 		for _, c := range list {
 			if ours(c) {
 				found = append(found, c)
@@ -116,7 +118,8 @@ func (f *comments) find(ctx context.Context, pull int) (*gh.IssueComment, error)
 	slices.SortFunc(found, func(a, b *gh.IssueComment) int { return cmp.Compare(a.GetID(), b.GetID()) })
 	for _, twin := range found[1:] {
 		f.o.Log.Warn("duplicate comment deleted", "pull", pull, "comment", twin.GetID())
-		if _, err := f.client.Issues.DeleteComment(op(ctx, "delete_comment"), f.o.Owner, f.o.Repo, twin.GetID()); err != nil && !notFound(err) {
+		if _, err := f.client.Issues.DeleteComment(op(ctx, "delete_comment"), f.o.Owner, f.o.Repo, twin.GetID()); err != nil &&
+			!notFound(err) {
 			return nil, err
 		}
 	}

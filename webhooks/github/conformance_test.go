@@ -73,7 +73,8 @@ func (r *repository) Open(fork bool) reconciler.PullRequest {
 	number, err := r.srv.OpenForkPull("ana", name, "Change "+name)
 	r.must(err)
 	r.branches[number] = name
-	return reconciler.PullRequest{Number: number, Title: "Change " + name, Author: "ana", Head: head, BaseBranch: "main", Open: true, Fork: true}
+	return reconciler.PullRequest{Number: number, Title: "Change " + name, Author: "ana", Head: head, BaseBranch: "main", Open: true,
+		Fork: true}
 }
 
 func (r *repository) Push(pull int) {
@@ -96,7 +97,8 @@ func (r *repository) Approve(pull int, login string) {
 }
 
 func (r *repository) Permit(login string, p reconciler.Permission) {
-	r.srv.SetPermission(login, map[reconciler.Permission]string{reconciler.CanRead: "triage", reconciler.CanWrite: "maintain", reconciler.CanAdmin: "admin"}[p])
+	r.srv.SetPermission(login, map[reconciler.Permission]string{reconciler.CanRead: "triage", reconciler.CanWrite: "maintain",
+		reconciler.CanAdmin: "admin"}[p])
 }
 
 func (r *repository) AddComment(pull int, login, body string) int64 {
@@ -141,7 +143,8 @@ func (r *repository) Begin(commit, name, key string) {
 func (r *repository) Checks(commit string) map[string]forgetest.ShownCheck {
 	out := map[string]forgetest.ShownCheck{}
 	for _, c := range r.srv.Checks(commit) {
-		out[c.Name] = forgetest.ShownCheck{Conclusion: plan.Conclusion(c.Conclusion), Title: c.Title, Notes: len(c.Annotations), Runs: out[c.Name].Runs + 1}
+		out[c.Name] = forgetest.ShownCheck{Conclusion: plan.Conclusion(c.Conclusion), Title: c.Title, Notes: len(c.Annotations),
+			Runs: out[c.Name].Runs + 1}
 	}
 	for _, s := range r.srv.Statuses(commit) {
 		conclusion := map[string]plan.Conclusion{"success": plan.Success, "failure": plan.Failure, "error": plan.Conclusion(s.Description)}

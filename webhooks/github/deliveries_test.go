@@ -45,7 +45,8 @@ func TestDeliveryLogIsRead(t *testing.T) {
 				o.Token, o.Login = staticToken("pat"), "ana"
 				return
 			}
-			o.App, err = github.App{BaseURL: b.srv.APIURL(), ID: 7, Installation: 70, Repo: "estate", Key: secret, Now: b.time.now}.Assertions()
+			o.App, err = github.App{BaseURL: b.srv.APIURL(), ID: 7, Installation: 70, Repo: "estate", Key: secret,
+				Now: b.time.now}.Assertions()
 			require.NoError(t, err)
 		})
 		old := b.pull("old")
@@ -69,7 +70,8 @@ func TestDeliveryLogIsRead(t *testing.T) {
 		require.Len(t, got, 131)
 		for i, d := range got { // the newest first
 			want := sent[len(sent)-1-i]
-			require.Equal(t, []any{want.ID, "issue_comment", false, false, want.Status}, []any{d.ID, d.Event, d.IsIgnored, d.IsRerun, d.Code})
+			require.Equal(t, []any{want.ID, "issue_comment", false, false, want.Status},
+				[]any{d.ID, d.Event, d.IsIgnored, d.IsRerun, d.Code})
 			require.False(t, d.When.Before(since))
 		}
 		require.Equal(t, got[0].ID, got[1].ID, "redelivered")
@@ -119,10 +121,12 @@ func TestEndlessDeliveryLogIsBounded(t *testing.T) {
 		pages++
 		w.Header().Set("Link", fmt.Sprintf(`<%s?cursor=%d>; rel="next"`, r.URL.Path, pages))
 		event, action, _ := strings.Cut(events[(pages-1)%len(events)], " ")
-		fmt.Fprintf(w, `[{"id": %d, "guid": "g-%d", "event": %q, "action": %q, "delivered_at": "2026-03-01T12:00:00Z"}]`, pages, pages, event, action)
+		fmt.Fprintf(w, `[{"id": %d, "guid": "g-%d", "event": %q, "action": %q, "delivered_at": "2026-03-01T12:00:00Z"}]`, pages, pages,
+			event, action)
 	}))
 	t.Cleanup(srv.Close)
-	f, err := github.New(github.Options{BaseURL: srv.URL + "/", Owner: "lab", Repo: "estate", Login: "ana", Token: staticToken("pat"), Log: slog.New(slog.DiscardHandler)})
+	f, err := github.New(github.Options{BaseURL: srv.URL + "/", Owner: "lab", Repo: "estate", Login: "ana", Token: staticToken("pat"),
+		Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	got, err := f.Deliveries(bg(), time.Time{})
 	require.ErrorIs(t, err, forge.ErrLogTooLong)

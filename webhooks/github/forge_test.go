@@ -40,7 +40,8 @@ func TestRequestsOfAPullRequestsLife(t *testing.T) {
 		require.NoError(t, err)
 		fmt.Fprintf(&log, "# %s\n", what)
 		for _, r := range b.srv.Requests() {
-			fmt.Fprintf(&log, "%s → %d\n", strings.NewReplacer("repos/lab/estate", "…").Replace(strings.Fields(r.Op)[0]+" "+r.URL), r.Status)
+			fmt.Fprintf(&log, "%s → %d\n", strings.NewReplacer("repos/lab/estate", "…").Replace(strings.Fields(r.Op)[0]+" "+r.URL),
+				r.Status)
 			if r.Body != "" {
 				var indented bytes.Buffer
 				require.NoError(t, json.Indent(&indented, []byte(r.Body), "    ", "  "))
@@ -74,7 +75,8 @@ func TestRequestsOfAPullRequestsLife(t *testing.T) {
 	require.Len(t, remarks, 1)
 	_, err = f.Permission(bg(), remarks[0].Author)
 	step("by whom?", err)
-	step("the answer", say(f, reconciler.Comment{Answers: []reconciler.Answer{{Command: remarks[0].ID, Line: "✓ `/berth help`: below", Details: "### Help"}}}))
+	step("the answer", say(f, reconciler.Comment{Answers: []reconciler.Answer{{Command: remarks[0].ID, Line: "✓ `/berth help`: below",
+		Details: "### Help"}}}))
 	step("last, the sign that it is answered", f.React(bg(), remarks[0], reconciler.Understood))
 	remarks, err = b.forge(nil).Commands(bg(), b.time.now().Add(-time.Hour))
 	step("list commands after a restart", err)
@@ -315,12 +317,14 @@ func TestPersonalTokenReportsStatuses(t *testing.T) {
 	b.srv.Inject(githubtest.Fault{Op: opNewStatus, Status: 502, Carry: true})
 	require.NoError(t, show(b.forge(statuses), pr, verdict("k", 1)))
 	link := fmt.Sprintf("%slab/estate/pull/%d", b.srv.APIURL(), pr.Number)
-	require.Equal(t, []githubtest.Status{{Context: "berth/plan", State: "failure", Description: "blocked", TargetURL: link}}, b.srv.Statuses(pr.Head))
+	require.Equal(t, []githubtest.Status{{Context: "berth/plan", State: "failure", Description: "blocked", TargetURL: link}},
+		b.srv.Statuses(pr.Head))
 	b.srv.Forget()
 	require.NoError(t, show(b.forge(statuses), pr, verdict("k", 1)))
 	require.Empty(t, b.writes())
 	require.NoError(t, show(b.forge(statuses), pr, verdict("k", 0)))
-	require.Equal(t, githubtest.Status{Context: "berth/plan", State: "success", Description: "fine", TargetURL: link}, b.srv.Statuses(pr.Head)[1])
+	require.Equal(t, githubtest.Status{Context: "berth/plan", State: "success", Description: "fine", TargetURL: link},
+		b.srv.Statuses(pr.Head)[1])
 
 	// A merge group has no pull request: the link is to its commit.
 	group := verdict("group", 0)
@@ -345,7 +349,8 @@ func TestShortLimitsAreWaitedFor(t *testing.T) {
 	f := b.forge(nil)
 	n := 0
 	for name, fault := range map[string]githubtest.Fault{
-		"403 with Retry-After": {Status: 403, Message: "You have exceeded a secondary rate limit", Header: map[string]string{"Retry-After": "20"}},
+		"403 with Retry-After": {Status: 403, Message: "You have exceeded a secondary rate limit",
+			Header: map[string]string{"Retry-After": "20"}},
 		"429 with Retry-After": {Status: 429, Header: map[string]string{"Retry-After": "20"}},
 		"several":              {Status: 429, Header: map[string]string{"Retry-After": "5"}, Times: 3},
 		"403 primary":          {Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "in 20 s"}},
@@ -357,7 +362,8 @@ func TestShortLimitsAreWaitedFor(t *testing.T) {
 			fault.Op = op
 			fault := fault
 			if fault.Header["X-RateLimit-Reset"] == "in 20 s" {
-				fault.Header = map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": fmt.Sprint(b.time.now().Add(20 * time.Second).Unix())}
+				fault.Header = map[string]string{"X-RateLimit-Remaining": "0",
+					"X-RateLimit-Reset": fmt.Sprint(b.time.now().Add(20 * time.Second).Unix())}
 			}
 			b.srv.Inject(fault)
 			_, err := f.Pull(bg(), pr.Number)
@@ -375,15 +381,20 @@ func TestLongLimitsAreReturned(t *testing.T) {
 		fault githubtest.Fault
 		until time.Duration
 	}{
-		"secondary":              {githubtest.Fault{Status: 403, Header: map[string]string{"Retry-After": "300"}}, 300 * time.Second},
-		"secondary, silent":      {githubtest.Fault{Status: 403, Message: "You have exceeded a secondary rate limit."}, time.Minute},
-		"429, silent":            {githubtest.Fault{Status: 429}, time.Minute},
-		"primary":                {githubtest.Fault{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1772368200"}}, 1801 * time.Second},
-		"a header gone mad":      {githubtest.Fault{Status: 429, Header: map[string]string{"Retry-After": "99999999999"}}, 70 * time.Minute},
-		"a reset that went by":   {githubtest.Fault{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}}, time.Minute},
-		"a reset just now":       {githubtest.Fault{Status: 429, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1772366399"}}, time.Minute},
+		"secondary":         {githubtest.Fault{Status: 403, Header: map[string]string{"Retry-After": "300"}}, 300 * time.Second},
+		"secondary, silent": {githubtest.Fault{Status: 403, Message: "You have exceeded a secondary rate limit."}, time.Minute},
+		"429, silent":       {githubtest.Fault{Status: 429}, time.Minute},
+		"primary": {githubtest.Fault{Status: 403,
+			Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1772368200"}}, 1801 * time.Second},
+		"a header gone mad": {githubtest.Fault{Status: 429, Header: map[string]string{"Retry-After": "99999999999"}},
+			70 * time.Minute},
+		"a reset that went by": {githubtest.Fault{Status: 403,
+			Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}}, time.Minute},
+		"a reset just now": {githubtest.Fault{Status: 429,
+			Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1772366399"}}, time.Minute},
 		"retry at once, it says": {githubtest.Fault{Status: 429, Header: map[string]string{"Retry-After": "0"}}, time.Minute},
-		"a reset in next summer": {githubtest.Fault{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1782368200"}}, 70 * time.Minute},
+		"a reset in next summer": {githubtest.Fault{Status: 403,
+			Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1782368200"}}, 70 * time.Minute},
 	} {
 		b := newBed(t, nil)
 		pr := b.pull("two-workers")

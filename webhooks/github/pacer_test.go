@@ -180,7 +180,8 @@ func TestPacerWithoutUsableFile(t *testing.T) {
 		require.Zero(t, writes, text)
 		require.Equal(t, writeEvery, wait, text)
 	}
-	require.NoError(t, os.WriteFile(path, []byte(`{"writes": "2199-01-01T00:00:00Z", "creations": "2199-01-01T00:00:00Z", "points": "2199-01-01T00:00:00Z", "hold": {"Until": "2199-01-01T00:00:00Z"}, "strikes": -5}`), 0o600))
+	require.NoError(t, os.WriteFile(path,
+		[]byte(`{"writes": "2199-01-01T00:00:00Z", "creations": "2199-01-01T00:00:00Z", "points": "2199-01-01T00:00:00Z", "hold": {"Until": "2199-01-01T00:00:00Z"}, "strikes": -5}`), 0o600))
 	writes, wait := atOnce(false)
 	require.Zero(t, writes)
 	require.Equal(t, writeEvery, wait)

@@ -75,8 +75,9 @@ func TestApproversAreOfTheHead(t *testing.T) {
 		"after it was merged":         {[]func(stage){merge(githubtest.Merge), say("ben", approve)}, []string{"ben"}},
 		"the author's own":            {[]func(stage){say("Zoe", approve), func(s stage) { s.pr.Author = "zoE" }}, nil},
 		"a machine":                   {[]func(stage){say("helper[bot]", approve)}, nil},
-		"an account that is gone":     {[]func(stage){say("ben", approve), say("zoe", approve), func(s stage) { s.srv.DeleteUser("ben") }}, []string{"zoe"}},
-		"of no head":                  {[]func(stage){say("ben", approve), func(s stage) { s.pr.Head = "" }}, nil},
+		"an account that is gone": {[]func(stage){say("ben", approve), say("zoe", approve), func(s stage) { s.srv.DeleteUser("ben") }},
+			[]string{"zoe"}},
+		"of no head": {[]func(stage){say("ben", approve), func(s stage) { s.pr.Head = "" }}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, nil)

@@ -105,7 +105,8 @@ func Open[W comparable](o Options) (*Journal[W], error) {
 // A delivery without works is stored later, or never if the process crashes.
 func (j *Journal[W]) Take(id string, works []W) (known bool, err error) {
 	j.mu.Lock()
-	if old, ok := j.ids[id]; ok && id != "" && slices.Equal(old.works, works) && !slices.ContainsFunc(works, func(w W) bool { return !j.done(w, old.n) }) {
+	if old, ok := j.ids[id]; ok && id != "" && slices.Equal(old.works, works) &&
+		!slices.ContainsFunc(works, func(w W) bool { return !j.done(w, old.n) }) {
 		j.mu.Unlock()
 		return true, nil
 	}

@@ -162,7 +162,8 @@ func TestMalformedLinesAreSkipped(t *testing.T) {
 	summed := func(data string) string {
 		return fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(data), crc32.MakeTable(crc32.Castagnoli)), data)
 	}
-	junk := []string{"\n", summed("null"), summed("{}"), "\x00\xff\n", summed(`{"n":1,"at":"yesterday"}`), summed(`{"n":-1}`), summed(`{"n":9,"at":"2026-01-01T00:00:00Z","works":[7]}`), strings.Repeat("x", 1<<20) + "\n"}
+	junk := []string{"\n", summed("null"), summed("{}"), "\x00\xff\n", summed(`{"n":1,"at":"yesterday"}`), summed(`{"n":-1}`),
+		summed(`{"n":9,"at":"2026-01-01T00:00:00Z","works":[7]}`), strings.Repeat("x", 1<<20) + "\n"}
 	require.NoError(t, os.WriteFile(o.Path, []byte(strings.Join(junk, "")+string(text)+strings.Repeat("y", 1<<20)), 0o600))
 	j, err = journal.Open[string](o)
 	require.ErrorContains(t, err, "9 lines are unreadable")
@@ -422,7 +423,8 @@ func TestJournalAgreesWithModel(t *testing.T) {
 		var looks []look
 		t.Repeat(map[string]func(*rapid.T){
 			"deliver": func(t *rapid.T) {
-				id, ws := rapid.StringMatching("[1-8]").Draw(t, "id"), rapid.SliceOfNDistinct(works, 1, 3, func(w string) string { return w }).Draw(t, "works")
+				id, ws := rapid.StringMatching("[1-8]").Draw(t, "id"),
+					rapid.SliceOfNDistinct(works, 1, 3, func(w string) string { return w }).Draw(t, "works")
 				known, err := j.Take(id, ws)
 				if guessed { // the set of remembered ids is uncertain; its answers about them are not
 					_, since := m.ids[id]

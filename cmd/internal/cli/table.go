@@ -115,7 +115,8 @@ func (t *Table) next() int {
 // hasText reports whether the last column that is shown has sentences.
 func (t *Table) hasText() bool {
 	end := t.shown[len(t.shown)-1]
-	return slices.Contains([]string{"WHY", "WHY THERE", "REASON", "MESSAGE", "EVIDENCE", "RESULT", "VALUE"}, t.columns[end]) && t.widths[end] > utf8.RuneCountInString(t.columns[end])
+	return slices.Contains([]string{"WHY", "WHY THERE", "REASON", "MESSAGE", "EVIDENCE", "RESULT", "VALUE"}, t.columns[end]) &&
+		t.widths[end] > utf8.RuneCountInString(t.columns[end])
 }
 
 // last is the least width of the last column that is shown.

@@ -36,7 +36,8 @@ func TestTableIsAlignedInColor(t *testing.T) {
 // Marks and severities are colored, and nothing else of a line: text of a document
 // is never colored.
 func TestPlansAreColored(t *testing.T) {
-	require.Equal(t, Green.Paint("+")+" a/b  (create)\n    "+Red.Paint("!")+" blocked: + x\n", paintMarks("+ a/b  (create)\n    ! blocked: + x\n"))
+	require.Equal(t, Green.Paint("+")+" a/b  (create)\n    "+Red.Paint("!")+" blocked: + x\n",
+		paintMarks("+ a/b  (create)\n    ! blocked: + x\n"))
 	require.Equal(t, "f.yaml:1:2: "+Red.Paint("error")+": warning: x\n", paintMarks("f.yaml:1:2: error: warning: x\n"))
 	require.Equal(t, "2 errors:\n", paintMarks("2 errors:\n"))
 	require.Equal(t, "+ a\n", Colored(&strings.Builder{}, "+ a\n"), "not into a pipe")

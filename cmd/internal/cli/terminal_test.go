@@ -102,13 +102,15 @@ func TestTableFitsTheWidth(t *testing.T) {
 	short.width = 30
 	short.Row("2026-11-27 16:27:55Z", "created", "")
 	require.NoError(t, short.Flush())
-	require.Equal(t, "TIME                   EVENT\n2026-11-27 16:27:55Z   created\n(REASON not shown; -o wide shows all)\n", b.String(), "a column without text goes first")
+	require.Equal(t, "TIME                   EVENT\n2026-11-27 16:27:55Z   created\n(REASON not shown; -o wide shows all)\n", b.String(),
+		"a column without text goes first")
 	require.Contains(t, table(0), "gpu-a,gpu-b,gpu-c   the host gpu-a does not answer on port 22\n")
 	require.NotContains(t, table(0), "not shown")
 
 	t.Setenv("PAGER", "")
 	t.Setenv("NO_COLOR", "1")
-	for form, want := range map[string]string{"text": "NAME                    WHY", "wide": "NAME                    NODES               WHY"} {
+	for form, want := range map[string]string{"text": "NAME                    WHY",
+		"wide": "NAME                    NODES               WHY"} {
 		tty, line := terminal(t, 60)
 		o := Output{Form: form, fits: true}
 		require.NoError(t, o.Print(tty, report{}))

@@ -40,6 +40,7 @@ func (a *acceptingRepo) Fetch(ctx context.Context) (reconciler.Tips, error) {
 	}
 	a.over.Store(true)
 	a.log.Warn("rewritten history accepted by the configuration; remove repository.accept",
-		"main", accepted.Main, "main_before", tips.Main, "in_force", accepted.InForce, "in_force_before", tips.InForce, "refused_because", refused)
+		"main", accepted.Main, "main_before", tips.Main, "in_force", accepted.InForce, "in_force_before", tips.InForce, "refused_because",
+		refused)
 	return accepted, nil
 }

@@ -97,7 +97,8 @@ func readDepot(id, _, _ string, body []byte) (webhooks.Delivery, error) {
 		Number  int
 	}
 	err := json.Unmarshal(body, &change)
-	return webhooks.Delivery{ID: id, Events: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: change.Project, Number: change.Number}}}, err
+	return webhooks.Delivery{ID: id, Events: []webhooks.Event{{Kind: webhooks.PullRequest, Repo: change.Project, Number: change.Number}}},
+		err
 }
 
 func (s *depotSection) Complete()                      {}
@@ -255,14 +256,16 @@ func TestConfigurationOfAnotherForge(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "berth.yaml")
 	for section, want := range map[string]string{
 		"{kind: depot, project: lab/estate, signing_key: {file: /nowhere/key}}": "",
-		"{kind: depot, project: Lab}":                                           ":3:31: forge.project: got \"Lab\", want text: the path of a project",
-		"{kind: depot, project: lab/estate, signing_key: s3cret}":               "forge.signing_key: a secret is named here, not written",
-		"{kind: depot, project: closed/project, signing_key: {env: S}}":         ":3:31: forge.project: the project is closed",
-		"{kind: depto, project: lab/estate}":                                    "forge.kind: got \"depto\", want one of \"github\", \"depot\"",
-		"{project: lab/estate}":                                                 "forge.kind: is missing: add kind: github or depot",
-		"{kind: github, project: lab/estate}":                                   "forge.project: no such field",
+		"{kind: depot, project: Lab}": ":3:31: forge.project: got \"Lab\", want text: the path " +
+			"of a project",
+		"{kind: depot, project: lab/estate, signing_key: s3cret}":       "forge.signing_key: a secret is named here, not written",
+		"{kind: depot, project: closed/project, signing_key: {env: S}}": ":3:31: forge.project: the project is closed",
+		"{kind: depto, project: lab/estate}":                            "forge.kind: got \"depto\", want one of \"github\", \"depot\"",
+		"{project: lab/estate}":                                         "forge.kind: is missing: add kind: github or depot",
+		"{kind: github, project: lab/estate}":                           "forge.project: no such field",
 	} {
-		put(t, path, "repository: {url: \"https://git.example/e.git\", directory: cache}\nauthority: {administrators: [anna]}\nforge: "+section+"\n")
+		put(t, path, "repository: {url: \"https://git.example/e.git\", directory: cache}\nauthority: {administrators: [anna]}\nforge: "+
+			section+"\n")
 		c, err := r.readConfig(path)
 		if want == "" {
 			require.NoError(t, err)

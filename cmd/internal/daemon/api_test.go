@@ -48,15 +48,21 @@ func TestSwitchedOffChangesAreHeld(t *testing.T) {
 	const (
 		lattice  = "tenants/physics/projects/lattice/"
 		genomes  = "tenants/biology/projects/genomes/"
-		instance = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: more}\nspec: {app: slurm, version: 22-05, display_name: x, desired_state: stopped, roles: {worker: {count: 1}}}\n"
+		instance = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: more}\nspec: {app: slurm, version: 22-05, display_name: x, " +
+			"desired_state: stopped, roles: {worker: {count: 1}}}\n"
 	)
 	off := new(bool)
 	before := campusWith(t, nil)
 	after := campusWith(t, map[string]string{
-		lattice + "instances/more.yaml":          instance,                                                                                                                                      // added
-		lattice + "operations/drain-worker.yaml": "",                                                                                                                                            // taken away
-		genomes + "entitlements/slurm.yaml":      "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: slurm}\nspec: {enabled: true, policy_overrides: {max_instances_per_project: 1}}\n", // changed
-		genomes + "project.yaml":                 "apiVersion: berth/v1\nkind: Project\nmetadata: {name: genomes}\nspec: {display_name: another}\n",                                             // not gated
+		// added
+		lattice + "instances/more.yaml": instance,
+		// taken away
+		lattice + "operations/drain-worker.yaml": "",
+		// changed
+		genomes + "entitlements/slurm.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: slurm}\nspec: {enabled: true, " +
+			"policy_overrides: {max_instances_per_project: 1}}\n",
+		// not gated
+		genomes + "project.yaml": "apiVersion: berth/v1\nkind: Project\nmetadata: {name: genomes}\nspec: {display_name: another}\n",
 	})
 	files := func(f featureConfig, before, after *schema.Desired) (out []string) {
 		for _, d := range f.gate(before, after) {
@@ -68,7 +74,8 @@ func TestSwitchedOffChangesAreHeld(t *testing.T) {
 	}
 	require.Empty(t, files(featureConfig{}, before, after))
 	require.Equal(t, []string{genomes + "entitlements/slurm.yaml"}, files(featureConfig{EntitlementChanges: off}, before, after))
-	require.Equal(t, []string{lattice + "instances/more.yaml", lattice + "operations/drain-worker.yaml"}, files(featureConfig{InstanceChanges: off}, before, after))
+	require.Equal(t, []string{lattice + "instances/more.yaml", lattice + "operations/drain-worker.yaml"},
+		files(featureConfig{InstanceChanges: off}, before, after))
 	require.Empty(t, files(featureConfig{off, off}, after, after))
 	require.NotEmpty(t, files(featureConfig{EntitlementChanges: off}, nil, after), "the first commit too")
 }

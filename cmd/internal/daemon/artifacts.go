@@ -76,7 +76,9 @@ func (c *artifactsConfig) withoutSecret(before, after map[string]*schema.Artifac
 		}
 		of, known := c.Secrets[s.Spec.Credential]
 		if !known || s.Key.Tenant != "" && !slices.Contains(of.Tenants, s.Key.Tenant) || !slices.Contains(of.Hosts, s.Spec.Host) {
-			out = append(out, s.Warning("spec.credential", codeSecret, "berth.yaml has no secret of this name for %s and %s, so artifacts of this source cannot be checked: have an operator add artifacts.secrets.%s",
+			out = append(out, s.Warning("spec.credential", codeSecret,
+				"berth.yaml has no secret of this name for %s and %s, so artifacts of this source cannot be checked: have an operator "+
+					"add artifacts.secrets.%s",
 				cmp.Or(s.Key.Tenant, "the platform"), s.Spec.Host, s.Spec.Credential))
 		}
 	}

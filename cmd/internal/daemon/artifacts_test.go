@@ -17,7 +17,8 @@ func TestArtifactConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "berth.yaml")
 	read := func(artifacts string) (*Config, error) {
-		text := "repository: {url: \"https://git.example/estate.git\", directory: /var/lib/berth/estate.git}\nauthority: {trust_main: true}\nartifacts:\n" + artifacts
+		text := "repository: {url: \"https://git.example/estate.git\", directory: /var/lib/berth/estate.git}\nauthority: {trust_main: " +
+			"true}\nartifacts:\n" + artifacts
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return ReadConfig(path)
 	}
@@ -40,7 +41,8 @@ func TestArtifactConfiguration(t *testing.T) {
 	secrets := registrySecrets(c.Artifacts.Secrets)
 	got, err := secrets.Secret(t.Context(), "pull")
 	require.NoError(t, err)
-	require.Equal(t, artifact.Credential{Username: "berth", Password: "hush", Hosts: []string{"registry.example:5000"}, Tenants: []string{"physics"}}, got)
+	require.Equal(t, artifact.Credential{Username: "berth", Password: "hush", Hosts: []string{"registry.example:5000"},
+		Tenants: []string{"physics"}}, got)
 	for _, name := range []string{"lost", "none"} {
 		_, err = secrets.Secret(t.Context(), name)
 		require.Error(t, err)
@@ -48,7 +50,8 @@ func TestArtifactConfiguration(t *testing.T) {
 	look := func(spec schema.ArtifactSourceSpec) runtimes.Sight {
 		return c.Artifacts.looker().Look(t.Context(), &schema.ArtifactSource{Spec: spec}, "pkg.tar", "", "")
 	}
-	require.Equal(t, runtimes.SightFound, look(schema.ArtifactSourceSpec{Type: schema.SourceFile, Directory: filepath.Join(dir, "mirror")}).State)
+	require.Equal(t, runtimes.SightFound,
+		look(schema.ArtifactSourceSpec{Type: schema.SourceFile, Directory: filepath.Join(dir, "mirror")}).State)
 	require.Equal(t, runtimes.ReasonDirectoryRefused, look(schema.ArtifactSourceSpec{Type: schema.SourceFile, Directory: dir}).Reason)
 	require.Equal(t, runtimes.ReasonAddressRefused, look(schema.ArtifactSourceSpec{Type: schema.SourceHTTP, Host: "127.0.0.2:1"}).Reason)
 	require.Equal(t, runtimes.ReasonUnreachable, look(schema.ArtifactSourceSpec{Type: schema.SourceHTTP, Host: "127.0.0.1:1"}).Reason)
@@ -72,13 +75,15 @@ func TestArtifactConfiguration(t *testing.T) {
 func TestChangeNamesAMissingSecretOfASource(t *testing.T) {
 	c := artifactsConfig{Secrets: map[string]registrySecret{"pull": {Hosts: []string{"registry.example"}, Tenants: []string{"physics"}}}}
 	estate := func(tenant, credential, host, blob string) *schema.Desired {
-		source := &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: tenant, Name: "s"}, File: "s.yaml", Blob: blob},
+		source := &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: tenant, Name: "s"},
+			File: "s.yaml", Blob: blob},
 			Spec: schema.ArtifactSourceSpec{Type: schema.SourceOCI, Host: host, Credential: credential}}
 		sources := map[string]*schema.ArtifactSource{"s": source}
 		if tenant == "" {
 			return &schema.Desired{Platform: &schema.Platform{ArtifactSources: sources}}
 		}
-		return &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{tenant: {Name: tenant, ArtifactSources: sources}}}
+		return &schema.Desired{Platform: &schema.Platform{},
+			Tenants: map[string]*schema.TenantEstate{tenant: {Name: tenant, ArtifactSources: sources}}}
 	}
 	for _, x := range []struct {
 		tenant, credential, host string

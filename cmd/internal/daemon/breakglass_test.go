@@ -32,7 +32,8 @@ func TestBreakGlassRecordSurvivesAKill(t *testing.T) {
 		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.Administrator, "token": map[string]string{"file": secret}}}},
 	})
 	read := func(correlation string) int {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listen+"/api/v1/admin/orgs/biology/shared-app-runtimes", nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listen+"/api/v1/admin/orgs/biology/shared-app-runtimes",
+			nil)
 		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
 		r.Header.Set("X-Break-Glass", "incident 7")
@@ -97,7 +98,8 @@ func TestBreakGlassRecordsAreKept(t *testing.T) {
 	c.Repository.Directory = filepath.Join(t.TempDir(), "cache")
 	log := slog.New(slog.DiscardHandler)
 	record := func(id string) audit.Record {
-		return audit.Record{RecordID: id, Author: audit.Author{Actor: "otto"}, Outcome: audit.Outcome{Verdict: audit.Allowed, Reason: "incident <7>"}}
+		return audit.Record{RecordID: id, Author: audit.Author{Actor: "otto"},
+			Outcome: audit.Outcome{Verdict: audit.Allowed, Reason: "incident <7>"}}
 	}
 	ids := func(g *breakGlassLog) (out []string) {
 		for _, r := range g.Records() {

@@ -134,7 +134,8 @@ func (k *echoServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("WWW-Authenticate", `Basic realm="`+k.secret+`"`)
 		w.WriteHeader(code)
 		text, _ := json.Marshal(said)
-		fmt.Fprintf(w, `{"message":%s,"errors":[{"message":%s,"code":%s}],"documentation_url":"http://x/?token=%s"}`, text, text, text, k.secret)
+		fmt.Fprintf(w, `{"message":%s,"errors":[{"message":%s,"code":%s}],"documentation_url":"http://x/?token=%s"}`, text, text, text,
+			k.secret)
 	}
 }
 
@@ -171,10 +172,12 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		return map[string]string{"file": path}
 	}
 	repository := map[string]any{
-		"url": gitFront.URL + gitURL.Path, "token": file("git", canaryGit), "username": "x-access-token", "directory": filepath.Join(s.dir, "mirror"), "allow_http": true,
+		"url": gitFront.URL + gitURL.Path, "token": file("git", canaryGit), "username": "x-access-token",
+		"directory": filepath.Join(s.dir, "mirror"), "allow_http": true,
 	}
 	hub := map[string]any{
-		"kind": "github", "api_url": forgeFront.URL + apiURL.Path, "owner": "example", "repository": "estate", "login": labtest.App + "[bot]",
+		"kind": "github", "api_url": forgeFront.URL + apiURL.Path, "owner": "example", "repository": "estate",
+		"login": labtest.App + "[bot]",
 		"token": file("forge", canaryForge), "webhook_secret": file("hook", canaryWebhook),
 	}
 	// A registry whose token endpoint repeats the request and authenticates nobody.
@@ -193,7 +196,8 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	require.NoError(t, err)
 	line, err := ssh.NewPublicKey(public)
 	require.NoError(t, err)
-	jwt, err := api.Mint(schema.Key{Kind: schema.KindServiceAccount, Tenant: "biology", Project: "genomes", Name: "ci"}, "current", private, "estate", 15*time.Minute, time.Now())
+	jwt, err := api.Mint(schema.Key{Kind: schema.KindServiceAccount, Tenant: "biology", Project: "genomes", Name: "ci"}, "current", private,
+		"estate", 15*time.Minute, time.Now())
 	require.NoError(t, err)
 	canaryJWT := jwt[strings.LastIndex(jwt, ".")+1:] // only the signature is secret
 
@@ -207,7 +211,8 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.Administrator, "token": file("api", canaryAPI)}}},
 		"artifacts": map[string]any{
 			"plain_http": []string{registryHost}, "addresses": []string{"127.0.0.1/32"}, "interval": "1m",
-			"secrets": map[string]any{"pull": map[string]any{"username": "berth", "password": file("pull", canaryPull), "hosts": []string{registryHost}}},
+			"secrets": map[string]any{"pull": map[string]any{"username": "berth", "password": file("pull", canaryPull),
+				"hosts": []string{registryHost}}},
 		},
 	})
 
@@ -241,11 +246,17 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	instance := pathOf(t, labtest.Assembly)
 	const genomes, document = "tenants/biology/projects/genomes/", "apiVersion: berth/v1\nkind: "
 	s.git.MustCommit(t, "main", gittest.Commit{Message: "a cluster", Files: map[string]string{
-		instance:                              labtest.AssemblyYAML(),
-		"platform/artifact-sources/pull.yaml": document + "ArtifactSource\nmetadata: {name: pull}\nspec: {type: oci, host: \"" + registryHost + "\", credential: pull, repositories: [lab]}\n",
-		genomes + "artifacts/solver.yaml":     document + "Artifact\nmetadata: {name: solver}\nspec: {app: slurm, source: pull, reference: \"lab/solver:1\", media_type: application/x-tar, digest: \"sha256:" + strings.Repeat("0", 64) + "\", status: registered}\n",
-		genomes + "service-accounts/ci.yaml":  document + "ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: \"" + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(line))) + "\"}]\n  scopes: [apps.instance.read]\n  allowed_endpoints: [\"GET /api/v1/projects/{project_id}/app-instances\"]\n",
-		genomes + "roles.yaml":                labtest.Files()[genomes+"roles.yaml"] + "    - service_account: ci\n      role: service_account\n",
+		instance: labtest.AssemblyYAML(),
+		"platform/artifact-sources/pull.yaml": document + "ArtifactSource\nmetadata: {name: pull}\nspec: {type: oci, host: \"" +
+			registryHost + "\", credential: pull, repositories: [lab]}\n",
+		genomes + "artifacts/solver.yaml": document +
+			"Artifact\nmetadata: {name: solver}\nspec: {app: slurm, source: pull, reference: \"lab/solver:1\", media_type: " +
+			"application/x-tar, digest: \"sha256:" + strings.Repeat("0", 64) + "\", status: registered}\n",
+		genomes + "service-accounts/ci.yaml": document +
+			"ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: \"" +
+			strings.TrimSpace(string(ssh.MarshalAuthorizedKey(line))) +
+			"\"}]\n  scopes: [apps.instance.read]\n  allowed_endpoints: [\"GET /api/v1/projects/{project_id}/app-instances\"]\n",
+		genomes + "roles.yaml": labtest.Files()[genomes+"roles.yaml"] + "    - service_account: ci\n      role: service_account\n",
 	}})
 	until("the instance runs", phase(plan.PhaseRunning))
 	until("the registry was asked", func() bool { _, shown := pulled.counts(); return shown > 0 })
@@ -270,7 +281,8 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	require.Equal(t, http.StatusOK, ask(instances, jwt))
 	require.Equal(t, http.StatusOK, ask("/api/v1/admin/projects/biology.genomes/app-instances", canaryAPI, "X-Break-Glass", "a test"))
 	for _, token := range []string{canaryAPI, jwt} {
-		for _, path := range []string{"/api/v1/apps/catalog", "/api/v1/nope/" + token[:12], instances + "?token=" + token[:12], "/estates/nope/api/v1/apps/catalog"} {
+		for _, path := range []string{"/api/v1/apps/catalog", "/api/v1/nope/" + token[:12], instances + "?token=" + token[:12],
+			"/estates/nope/api/v1/apps/catalog"} {
 			ask(path, token)
 		}
 		require.Equal(t, http.StatusUnauthorized, ask(instances, token+"x"))
@@ -294,8 +306,10 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	for i, mood := range []string{"401", "403", "422", "500", "redirect", "git error"} {
 		for _, k := range []*echoServer{git, forge} {
 			k.become(mood)
-			s.git.MustCommit(t, "main", gittest.Commit{Message: "meanwhile", Files: map[string]string{"README.md": fmt.Sprint(i, k.secret[:6], mood)}})
-			s.git.MustCommit(t, "change", gittest.Commit{Message: "again", Files: map[string]string{"README.md": mood}, Remove: []string{instance}})
+			s.git.MustCommit(t, "main", gittest.Commit{Message: "meanwhile",
+				Files: map[string]string{"README.md": fmt.Sprint(i, k.secret[:6], mood)}})
+			s.git.MustCommit(t, "change", gittest.Commit{Message: "again", Files: map[string]string{"README.md": mood},
+				Remove: []string{instance}})
 			require.NoError(t, s.forge.Sync())
 			deliver(t, listen, canaryWebhook)
 			deliver(t, listen, "another")
@@ -325,11 +339,14 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	// Errors about unusable secrets.
 	for name, more := range map[string]map[string]any{
 		"an invalid App key": {"forge": map[string]any{"kind": "github",
-			"api_url": hub["api_url"], "owner": "example", "repository": "estate", "login": "berth[bot]", "webhook_secret": hub["webhook_secret"],
-			"app": map[string]any{"id": 7, "installation": 70, "key": file("app", "-----BEGIN RSA PRIVATE KEY-----\n"+canaryKey+"\n-----END RSA PRIVATE KEY-----\n")},
+			"api_url": hub["api_url"], "owner": "example", "repository": "estate", "login": "berth[bot]",
+			"webhook_secret": hub["webhook_secret"],
+			"app": map[string]any{"id": 7, "installation": 70,
+				"key": file("app", "-----BEGIN RSA PRIVATE KEY-----\n"+canaryKey+"\n-----END RSA PRIVATE KEY-----\n")},
 		}},
 		"an invalid SSH key": {"ssh": map[string]any{
-			"user": "berth", "key": file("ssh", "-----BEGIN OPENSSH PRIVATE KEY-----\n"+canaryKey+"\n-----END OPENSSH PRIVATE KEY-----\n")["file"],
+			"user": "berth", "key": file("ssh",
+				"-----BEGIN OPENSSH PRIVATE KEY-----\n"+canaryKey+"\n-----END OPENSSH PRIVATE KEY-----\n")["file"],
 			"known_hosts": file("known", "@cert-authority "+canaryKey)["file"],
 		}},
 		"a secret written where its file's name belongs": {"repository": map[string]any{
@@ -392,7 +409,9 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	for where, text := range sinks {
 		for _, secret := range []string{canaryGit, canaryForge, canaryWebhook, canaryKey, canaryAPI, canaryJWT, canaryPull} {
 			for form, s := range map[string]string{
-				"": secret, "base64 of ": base64.StdEncoding.EncodeToString([]byte("x-access-token:" + secret)), "base64 of berth:": base64.StdEncoding.EncodeToString([]byte("berth:" + secret)), "hex of ": hex.EncodeToString([]byte(secret)),
+				"": secret, "base64 of ": base64.StdEncoding.EncodeToString([]byte("x-access-token:" + secret)),
+				"base64 of berth:": base64.StdEncoding.EncodeToString([]byte("berth:" + secret)),
+				"hex of ":          hex.EncodeToString([]byte(secret)),
 			} {
 				if i := strings.Index(text, s); i >= 0 {
 					t.Errorf("%s holds %s%s: …%q…", where, form, secret, text[max(0, i-200):min(len(text), i+len(s)+50)])

@@ -41,10 +41,12 @@ func findConflict(paths []string, all []*Config) *ConflictError {
 	owner := map[string]int{} // from an exclusive value to its estate
 	for i, c := range all {
 		if c.Listen != "" && i > 0 && c.address() != all[0].address() {
-			return &ConflictError{0, i, fmt.Sprintf("%s and %s: one process listens at one address: take listen out of the second, or say %s", paths[0], paths[i], all[0].address())}
+			return &ConflictError{0, i, fmt.Sprintf("%s and %s: one process listens at one address: take listen out of the second, or "+
+				"say %s", paths[0], paths[i], all[0].address())}
 		}
 		if c.TLS != nil && i > 0 && (all[0].TLS == nil || *c.TLS != *all[0].TLS) {
-			return &ConflictError{0, i, fmt.Sprintf("%s and %s: one process has one certificate: take tls out of the second, and say it in the first", paths[0], paths[i])}
+			return &ConflictError{0, i, fmt.Sprintf("%s and %s: one process has one certificate: take tls out of the second, and say it "+
+				"in the first", paths[0], paths[i])}
 		}
 		for _, own := range c.exclusive() {
 			if other, ok := owner[own.name]; ok && other != i {

@@ -139,7 +139,8 @@ func ReadConfig(path string) (*Config, error) { return builtIn().readConfig(path
 func (r *registry) readConfig(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("configuration: %s: no such file; name the configuration with -c, or make an estate that has one: berth init DIR", path)
+		return nil, fmt.Errorf("configuration: %s: no such file; name the configuration with -c, or make an estate that has one: berth "+
+			"init DIR", path)
 	}
 	if info, no := os.Stat(path); no == nil && info.IsDir() {
 		return nil, fmt.Errorf("configuration: %s is a directory: name the file in it, such as %s", path, filepath.Join(path, "berth.yaml"))
@@ -154,7 +155,8 @@ func (r *registry) readConfig(path string) (*Config, error) {
 	if kind, isDocument := file.Value["kind"]; isDocument && file.Value["apiVersion"] != nil {
 		line, column := file.Place("kind")
 		return nil, mistakes([]schema.Diagnostic{{File: path, Line: line, Column: column,
-			Message: fmt.Sprintf("this is a document of an estate (kind %v), and -c names the configuration of the daemon, such as berth.yaml", kind)}})
+			Message: fmt.Sprintf("this is a document of an estate (kind %v), and -c names the configuration of the daemon, such as "+
+				"berth.yaml", kind)}})
 	}
 	found := r.redactedFindings(file, forgeKind)
 	c, err := decodeConfig(file.Value, found, forgeKind)
@@ -165,7 +167,8 @@ func (r *registry) readConfig(path string) (*Config, error) {
 		if _, isThere := file.Value[section(m.at)]; !isThere {
 			continue // the section is missing or misspelt, which is a finding already
 		}
-		if wrong := slices.ContainsFunc(found, func(d schema.Diagnostic) bool { return section(d.Path) == section(m.field) }); wrong || file.Value == nil {
+		if wrong := slices.ContainsFunc(found, func(d schema.Diagnostic) bool { return section(d.Path) == section(m.field) }); wrong ||
+			file.Value == nil {
 			continue // a mistake in the same section may be the reason
 		}
 		line, column := file.Place(m.at)

@@ -55,14 +55,16 @@ func (c *Config) conflicts(kinds []forge.Kind) []fieldConflict {
 	}
 	for _, a := range c.Artifacts.Addresses {
 		_, err := netip.ParsePrefix(a)
-		check(err != nil, "artifacts.addresses", "artifacts.addresses", fmt.Sprintf("%s is not an address range: write it as 127.0.0.1/32", a))
+		check(err != nil, "artifacts.addresses", "artifacts.addresses",
+			fmt.Sprintf("%s is not an address range: write it as 127.0.0.1/32", a))
 	}
 	if c.Forge != nil {
 		c.Forge.Conflicts(check)
 	}
 	k.peers()
 	if c.API != nil && c.API.OIDC != nil {
-		check(isPlainHTTP(c.API.OIDC.Issuer), "api.oidc.issuer", "api.oidc.issuer", "plain HTTP to another machine lets every user of the network forge tokens: use https://")
+		check(isPlainHTTP(c.API.OIDC.Issuer), "api.oidc.issuer", "api.oidc.issuer",
+			"plain HTTP to another machine lets every user of the network forge tokens: use https://")
 	}
 	k.ranges()
 	return out
@@ -100,19 +102,24 @@ func (k conflictCheck) repository() {
 	short := strings.TrimPrefix(r.Branch, "refs/heads/")
 	k.check(short != r.Branch, "repository.branch", "repository.branch", "write the name of the branch alone: "+short)
 	k.check(isPage(r.StatusURL, k.kinds), "repository.status_url", "repository.status_url", pageNote)
-	k.check(r.Branch == "berth" || strings.HasPrefix(r.Branch, "berth/"), "repository.branch", "repository.branch", "the branches berth/* are Berth's own: write the branch that holds the documents, such as main")
+	k.check(r.Branch == "berth" || strings.HasPrefix(r.Branch, "berth/"), "repository.branch", "repository.branch",
+		"the branches berth/* are Berth's own: write the branch that holds the documents, such as main")
 	ssh := strings.HasPrefix(r.URL, "ssh://") || strings.HasPrefix(r.StatusURL, "ssh://")
 	sshConflicts(k.check, "repository", "repository.", ssh, r.SSHKey, r.KnownHosts, "push")
-	k.check(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token", "it is for status_url: add that, or take this out")
+	k.check(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token",
+		"it is for status_url: add that, or take this out")
 
 	const needsOwn = "Berth deletes and writes there, so it needs a directory of its own, such as .berth/cache"
 	cache := filepath.Clean(r.Directory)
-	k.check(cache == "." || cache == filepath.Clean(strings.TrimPrefix(r.URL, "file://")), "repository.directory", "repository.directory", "it is the directory of the repository or of this file: "+needsOwn)
-	k.check(k.config.MemoryRuntime != nil && r.Directory != "" && cache == filepath.Clean(k.config.MemoryRuntime.Directory), "repository.directory", "repository.directory", "it is that of memory_runtime, too: "+needsOwn)
+	k.check(cache == "." || cache == filepath.Clean(strings.TrimPrefix(r.URL, "file://")), "repository.directory", "repository.directory",
+		"it is the directory of the repository or of this file: "+needsOwn)
+	k.check(k.config.MemoryRuntime != nil && r.Directory != "" && cache == filepath.Clean(k.config.MemoryRuntime.Directory),
+		"repository.directory", "repository.directory", "it is that of memory_runtime, too: "+needsOwn)
 }
 
 // pageNote is about a URL that a browser shows.
-const pageNote = "this is a page of the forge: write the URL that git clone takes, such as https://HOST/OWNER/REPOSITORY.git, and the branch in repository.branch"
+const pageNote = "this is a page of the forge: write the URL that git clone takes, such as https://HOST/OWNER/REPOSITORY.git, and the " +
+	"branch in repository.branch"
 
 // isPage reports whether a URL is of a page about a repository. Each forge knows those
 // of its public server.
@@ -128,7 +135,8 @@ func isPage(raw string, kinds []forge.Kind) bool {
 }
 
 // remoteNote is about a URL of another machine that names no repository.
-const remoteNote = "the URL names no repository: write the one that git clone takes, without spaces, such as https://HOST/OWNER/REPOSITORY.git"
+const remoteNote = "the URL names no repository: write the one that git clone takes, without spaces, such as " +
+	"https://HOST/OWNER/REPOSITORY.git"
 
 // isRemote reports whether a URL of another machine can name a repository: it has a host, a port that exists,
 // a path, and neither spaces nor the words of an example. Local paths and unreadable URLs are checked elsewhere.
@@ -146,16 +154,22 @@ func isRemote(raw string) bool {
 func (k conflictCheck) authority() {
 	who := k.config.Authority
 	named := len(who.Administrators)+len(who.AdministratorKeys) > 0
-	k.check(len(who.Administrators) == 0 && !who.TrustMain && !who.TrustLocalCommits, "authority", "authority.administrators", "no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything")
-	k.check(who.TrustLocalCommits && k.config.Repository.URL != "" && !k.config.isLocal(), "authority.trust_local_commits", "authority.trust_local_commits", "it is for a repository in a local directory only: remove it, and name the administrators of this repository")
-	k.check(who.TrustLocalCommits && named, "authority.trust_local_commits", "authority.trust_local_commits", "every user who can commit can change everything then: remove it, or the administrators")
-	k.check(who.TrustLocalCommits && who.TrustMain, "authority.trust_local_commits", "authority.trust_local_commits", "trust_main says the same: remove one of the two")
+	k.check(len(who.Administrators) == 0 && !who.TrustMain && !who.TrustLocalCommits, "authority", "authority.administrators",
+		"no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything")
+	k.check(who.TrustLocalCommits && k.config.Repository.URL != "" && !k.config.isLocal(), "authority.trust_local_commits",
+		"authority.trust_local_commits",
+		"it is for a repository in a local directory only: remove it, and name the administrators of this repository")
+	k.check(who.TrustLocalCommits && named, "authority.trust_local_commits", "authority.trust_local_commits",
+		"every user who can commit can change everything then: remove it, or the administrators")
+	k.check(who.TrustLocalCommits && who.TrustMain, "authority.trust_local_commits", "authority.trust_local_commits",
+		"trust_main says the same: remove one of the two")
 	for i, key := range who.AdministratorKeys {
 		if err := signature.CheckKey(key); err != nil {
 			k.check(true, "authority.administrator_keys", fmt.Sprintf("authority.administrator_keys[%d]", i), err.Error())
 		}
 	}
-	k.check(named && who.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
+	k.check(named && who.TrustMain, "authority.trust_main", "authority.trust_main",
+		"everybody may change everything then: take it out, or the administrators")
 }
 
 // sshConflicts checks that an SSH key and the keys of hosts belong to an ssh:// URL.
@@ -163,7 +177,8 @@ func (k conflictCheck) authority() {
 func sshConflicts(check forge.Check, section, prefix string, isSSH bool, key, knownHosts, may string) {
 	const note = "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH"
 	check(isSSH && key == "", section, prefix+"ssh_key", "an ssh:// URL needs it: add the path of a private key that may "+may)
-	check(isSSH && knownHosts == "", section, prefix+"known_hosts", "an ssh:// URL needs it: add the path of a file that pins the host's key, as ssh-keyscan prints it and you have checked it")
+	check(isSSH && knownHosts == "", section, prefix+"known_hosts",
+		"an ssh:// URL needs it: add the path of a file that pins the host's key, as ssh-keyscan prints it and you have checked it")
 	check(!isSSH && key != "", prefix+"ssh_key", prefix+"ssh_key", note)
 	check(!isSSH && knownHosts != "", prefix+"known_hosts", prefix+"known_hosts", note)
 }
@@ -172,7 +187,8 @@ func sshConflicts(check forge.Check, section, prefix string, isSSH bool, key, kn
 // runtime.
 func (k conflictCheck) trial() {
 	r := k.config.Repository
-	k.check(k.config.isLocal() && (r.Token != nil || r.Username != ""), "repository", "repository.token", "a local repository takes no credential: remove token and username, or write the URL of the forge's repository")
+	k.check(k.config.isLocal() && (r.Token != nil || r.Username != ""), "repository", "repository.token",
+		"a local repository takes no credential: remove token and username, or write the URL of the forge's repository")
 	k.check(k.config.isLocal() && k.config.Forge != nil, "forge", "forge",
 		"a local repository has no pull requests: remove forge, or write the URL of the forge's repository in repository.url")
 	if k.config.MemoryRuntime == nil {
@@ -182,7 +198,8 @@ func (k conflictCheck) trial() {
 	for i, b := range k.config.MemoryRuntime.Backends {
 		at := fmt.Sprintf("memory_runtime.backends[%d]", i)
 		k.check(!slices.Contains(known, b), at, at, fmt.Sprintf("no runtime for %s is built in, there is %s", b, strings.Join(known, ", ")))
-		k.check(slices.Contains(known, b) && k.config.SSH != nil, at, at, fmt.Sprintf("ssh runs %s on hosts: remove it here, or remove ssh", b))
+		k.check(slices.Contains(known, b) && k.config.SSH != nil, at, at,
+			fmt.Sprintf("ssh runs %s on hosts: remove it here, or remove ssh", b))
 	}
 }
 
@@ -208,7 +225,8 @@ func isPlainHTTP(raw string) bool {
 }
 
 // credentialsNote does not repeat the URL, which may contain a password.
-const credentialsNote = "the URL holds a user or password, or cannot be read: write https://HOST/PATH or ssh://USER@HOST/PATH, and add token: {file: /PATH}"
+const credentialsNote = "the URL holds a user or password, or cannot be read: write https://HOST/PATH or ssh://USER@HOST/PATH, and add " +
+	"token: {file: /PATH}"
 
 // hasCredentials reports whether a URL contains a password, or a user that is not for
 // SSH. An unreadable URL may contain one.

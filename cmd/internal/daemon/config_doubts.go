@@ -24,7 +24,8 @@ func (w warningCheck) authority() (out []string) {
 			", ")+": without the section forge Berth knows authors by signatures only; add their keys to administrator_keys")
 	}
 	if a.TrustMain && w.config.Forge != nil {
-		out = append(out, "authority.trust_main: makes Berth ignore who wrote and approved a change, which the section forge shows: remove "+
+		out = append(out, "authority.trust_main: makes Berth ignore who wrote and approved a change, which the section forge shows: "+
+			"remove "+
 			"trust_main, and name administrators")
 	}
 	if w.config.API == nil || w.config.API.OIDC == nil {
@@ -38,12 +39,14 @@ func (w warningCheck) authority() (out []string) {
 	case claim == "" || claim == usual:
 	case strings.Contains(claim, "email"):
 		out = append(out,
-			"api.oidc.login_claim: an email is not a login at the forge, which is what role bindings name: write the claim that has it, such as "+usual)
+			"api.oidc.login_claim: an email is not a login at the forge, which is what role bindings name: write the claim that has it, "+
+				"such as "+usual)
 	case load.Nearest(claim, []string{usual}) != "":
 		out = append(out, fmt.Sprintf("api.oidc.login_claim: %q: did you mean %q?", w.config.API.OIDC.LoginClaim, usual))
 	case !strings.HasSuffix(claim, "login") && !strings.HasSuffix(claim, "username"):
 		out = append(out,
-			fmt.Sprintf("api.oidc.login_claim: %q is not known to hold the login at the forge; a user who can change it can act as another: use a claim that only the provider sets, such as %s", w.config.API.OIDC.LoginClaim, usual))
+			fmt.Sprintf("api.oidc.login_claim: %q is not known to hold the login at the forge; a user who can change it can act as "+
+				"another: use a claim that only the provider sets, such as %s", w.config.API.OIDC.LoginClaim, usual))
 	}
 	return out
 }
@@ -68,19 +71,22 @@ func (w warningCheck) directories(path string) (out []string) {
 		if i := slices.IndexFunc(volatile, func(v string) bool { return within(v, dir) }); i >= 0 && (err != nil ||
 			!within(beside, dir)) { // beside a trial's berth.yaml, it goes when that goes
 			out = append(out,
-				fmt.Sprintf("%s: the system empties %s, at a reboot or after some days: choose a directory that stays, such as /var/lib/berth", field, volatile[i]))
+				fmt.Sprintf("%s: the system empties %s, at a reboot or after some days: choose a directory that stays, such as "+
+					"/var/lib/berth", field, volatile[i]))
 		}
 		of := slices.IndexFunc(foreign, func(v string) bool { return within(v, dir) })
 		entries, err := os.ReadDir(dir)
 		_, noMirror := os.Stat(gitrepo.MirrorDir(dir))
 		switch {
 		case of >= 0:
-			out = append(out, fmt.Sprintf("%s: %s is not for program data: choose another directory, such as /var/lib/berth", field, foreign[of]))
+			out = append(out, fmt.Sprintf("%s: %s is not for program data: choose another directory, such as /var/lib/berth", field,
+				foreign[of]))
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			out = append(out, fmt.Sprintf("%s: %v: choose a directory that Berth may write to", field, err))
 		case field == "repository.directory" && slices.ContainsFunc(entries, isForeign) && noMirror != nil:
 			out = append(out,
-				fmt.Sprintf("%s: %s holds other files, and Berth deletes and writes there: choose a directory of its own, such as /var/lib/berth", field, dir))
+				fmt.Sprintf("%s: %s holds other files, and Berth deletes and writes there: choose a directory of its own, such as "+
+					"/var/lib/berth", field, dir))
 		}
 	}
 	return out
@@ -153,7 +159,8 @@ func (w warningCheck) sharedSecrets() (out []string) {
 	fields := slices.Sorted(maps.Keys(values))
 	for i, field := range fields {
 		for _, other := range fields[:i] {
-			if a, b := w.purposeOf(field), w.purposeOf(other); strings.TrimSpace(values[field]) == strings.TrimSpace(values[other]) && a != b {
+			if a, b := w.purposeOf(field), w.purposeOf(other); strings.TrimSpace(values[field]) == strings.TrimSpace(values[other]) &&
+				a != b {
 				out = append(out,
 					fmt.Sprintf("%s: has the same value as %s: a user who knows %s can use it as %s; make two", field,
 						other, b, a))

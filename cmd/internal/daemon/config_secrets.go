@@ -66,7 +66,8 @@ func (r *registry) redactedFindings(file *load.SettingsFile, kind *forge.Kind) [
 			switch rest := strings.TrimPrefix(d.Path, at+"."); {
 			case rest == "file" && d.Code == "schema.pattern":
 				note += "; the path begins with /, and ~ is not expanded"
-			case strings.HasPrefix(rest, "file:"), strings.HasPrefix(rest, `"file:`), strings.HasPrefix(rest, "env:"), strings.HasPrefix(rest, `"env:`):
+			case strings.HasPrefix(rest, "file:"), strings.HasPrefix(rest, `"file:`), strings.HasPrefix(rest, "env:"),
+				strings.HasPrefix(rest, `"env:`):
 				note = "a space is missing behind the colon: write {file: /PATH} or {env: NAME}"
 			}
 			d.Path, d.Message = at, at+": "+note
@@ -241,7 +242,8 @@ func (t *tlsConfig) checkKeyPair() (field string, err error) {
 	case strings.Contains(err.Error(), "does not match"):
 		return "tls.key", errors.New("the file is the key of another certificate than tls.cert: name the one that came with it")
 	case strings.Contains(err.Error(), "private key"), strings.Contains(err.Error(), "key input"):
-		return "tls.key", errors.New("the file is not the private key of a certificate: name the PEM file that came with tls.cert, which has a line such as -----BEGIN PRIVATE KEY-----")
+		return "tls.key", errors.New("the file is not the private key of a certificate: name the PEM file that came with tls.cert, which " +
+			"has a line such as -----BEGIN PRIVATE KEY-----")
 	}
 	return "tls.cert", err
 }

@@ -60,7 +60,8 @@ interval: soon
 			"repository: {url: \"https://u:hunter2@g.example/e.git\", directory: /d}\n",
 			"repository: {url: \"https://u:hunter2%zz@g.example/e.git\", directory: /d}\n",
 			"repository: {url: \"https://g.example/e.git\", status_url: \"https://hunter2@g.example/s.git\", directory: /d}\n",
-			"repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants: {chemistry: {url: \"https://u:hunter2@g.example/c.git\"}}\n",
+			"repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants: {chemistry: {url: " +
+				"\"https://u:hunter2@g.example/c.git\"}}\n",
 		} {
 			_, err := ReadConfig(write(text))
 			require.ErrorContains(t, err, "url: the URL holds a user or password")
@@ -84,7 +85,8 @@ interval: soon
 		}
 	})
 	t.Run("a missing field is named", func(t *testing.T) {
-		_, err := ReadConfig(write("repository: {url: \"https://git.example/estate.git\", directory: /d}\nforge: {kind: github, owner: lab, repository: estate, token: {env: TOKEN}}\n"))
+		_, err := ReadConfig(write("repository: {url: \"https://git.example/estate.git\", directory: /d}\nforge: {kind: github, owner: " +
+			"lab, repository: estate, token: {env: TOKEN}}\n"))
 		require.ErrorContains(t, err, "forge.webhook_secret: is missing: name its file or variable, as {file: /PATH} or {env: NAME}")
 	})
 	t.Run("conflicting fields are reported with the field to add", func(t *testing.T) {
@@ -93,24 +95,34 @@ interval: soon
 			{"url: \"https://g.example/e.git\"", "token: {env: T}", ""},
 			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\"", ""},
 			{"url: \"ssh://git@g.example/e.git\", ssh_key: /k, known_hosts: /h", "token: {env: T}", ""},
-			{"url: \"http://g.example/e.git\", allow_http: true, status_url: \"https://g.example/s.git\", status_token: {env: T}, accept: " + strings.Repeat("a", 40), "token: {env: T}", ""},
+			{"url: \"http://g.example/e.git\", allow_http: true, status_url: \"https://g.example/s.git\", status_token: {env: T}, " +
+				"accept: " + strings.Repeat("a", 40), "token: {env: T}", ""},
 			{"url: \"https://g.example/e.git\"", "login: berth", ":2:1: forge.token: missing: add token"},
 			{"url: \"https://g.example/e.git\"", "token: {env: T}, login: \"berth[bot]\", " + app, "forge.app: there is a token as well"},
 			{"url: \"https://g.example/e.git\"", app, "forge.login: an App cannot ask who it is: add"},
-			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\", report: statuses", "forge.report: an App writes check runs"},
-			{"url: \"https://g.example/e.git\"", "token: {env: T}, report: pigeons", ":2:106: forge.report: got \"pigeons\", want one of \"checks\", \"statuses\""},
-			{"url: \"https://g.example/e.git\"", "app: {id: 7, key: {file: /k}}, login: \"berth[bot]\"", "forge.app.installation: is missing"},
-			{"url: \"ssh://git@g.example/e.git\", known_hosts: /h", "token: {env: T}", ":1:1: repository.ssh_key: an ssh:// URL needs it: add"},
+			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\", report: statuses",
+				"forge.report: an App writes check runs"},
+			{"url: \"https://g.example/e.git\"", "token: {env: T}, report: pigeons",
+				":2:106: forge.report: got \"pigeons\", want one of \"checks\", \"statuses\""},
+			{"url: \"https://g.example/e.git\"", "app: {id: 7, key: {file: /k}}, login: \"berth[bot]\"",
+				"forge.app.installation: is missing"},
+			{"url: \"ssh://git@g.example/e.git\", known_hosts: /h", "token: {env: T}",
+				":1:1: repository.ssh_key: an ssh:// URL needs it: add"},
 			{"url: \"ssh://git@g.example/e.git\", ssh_key: /k", "token: {env: T}", "repository.known_hosts: an ssh:// URL needs it: add"},
-			{"url: \"https://g.example/e.git\", status_url: \"ssh://g.example/s.git\"", "token: {env: T}", "repository.ssh_key: an ssh:// URL needs it: add"},
+			{"url: \"https://g.example/e.git\", status_url: \"ssh://g.example/s.git\"", "token: {env: T}",
+				"repository.ssh_key: an ssh:// URL needs it: add"},
 			{"url: \"https://g.example/e.git\", ssh_key: /k", "token: {env: T}", "repository.ssh_key: it is for ssh:// URLs"},
-			{"url: \"https://g.example/e.git\", status_token: {env: T}", "token: {env: T}", "repository.status_token: it is for status_url"},
-			{"url: \"https://g.example/lab/estate/tree/main\"", "token: {env: T}", ":1:19: repository.url: this is a page of the forge: write the URL that git clone takes"},
+			{"url: \"https://g.example/e.git\", status_token: {env: T}", "token: {env: T}",
+				"repository.status_token: it is for status_url"},
+			{"url: \"https://g.example/lab/estate/tree/main\"", "token: {env: T}",
+				":1:19: repository.url: this is a page of the forge: write the URL that git clone takes"},
 			{"url: \"https://g.example/lab/estate/-/tree/main\"", "token: {env: T}", "repository.url: this is a page of the forge"},
 			{"url: \"https://g.example/tree/estate.git\"", "token: {env: T}", ""},
-			{"url: \"https://g.example/e.git\", accept: main", "token: {env: T}", "repository.accept: got \"main\", want text: the 40 digits of a commit"},
+			{"url: \"https://g.example/e.git\", accept: main", "token: {env: T}",
+				"repository.accept: got \"main\", want text: the 40 digits of a commit"},
 		} {
-			_, err := ReadConfig(write("repository: {" + c.repository + ", directory: /d}\nforge: {kind: github, owner: lab, repository: estate, webhook_secret: {env: S}, " + c.github + "}\n"))
+			_, err := ReadConfig(write("repository: {" + c.repository +
+				", directory: /d}\nforge: {kind: github, owner: lab, repository: estate, webhook_secret: {env: S}, " + c.github + "}\n"))
 			if c.want == "" {
 				require.NoError(t, err, c.repository+" "+c.github)
 			} else {
@@ -133,18 +145,25 @@ interval: soon
 		}
 	})
 	t.Run("a literal secret is reported with its line and not repeated", func(t *testing.T) {
-		for _, wrong := range []string{"s3cret", "'s3cret: {'", "[s3cret]", "{file: s3cret}", "{env: s3-cret}", "{value: s3cret}", "{file: /s3cret, env: B}", "{s3cret: 1}", "31337", "{}", "null"} {
+		for _, wrong := range []string{"s3cret", "'s3cret: {'", "[s3cret]", "{file: s3cret}", "{env: s3-cret}", "{value: s3cret}",
+			"{file: /s3cret, env: B}", "{s3cret: 1}", "31337", "{}", "null"} {
 			for _, c := range []struct{ text, at, field string }{
-				{"repository: {url: \"https://g.example/e.git\", directory: /d}\nforge:\n  kind: github\n  owner: lab\n  repository: estate\n  token: {env: T}\n  webhook_secret: " + wrong + "\n", ":7:", "forge.webhook_secret"},
-				{"repository: {url: \"https://g.example/e.git\", directory: /d}\nforge:\n  kind: github\n  owner: lab\n  repository: estate\n  login: \"b[bot]\"\n  webhook_secret: {env: S}\n  app:\n    id: 7\n    installation: 70\n    key: " + wrong + "\n", ":11:", "forge.app.key"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\nforge:\n  kind: github\n  owner: lab\n  repository: " +
+					"estate\n  token: {env: T}\n  webhook_secret: " + wrong + "\n", ":7:", "forge.webhook_secret"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\nforge:\n  kind: github\n  owner: lab\n  repository: " +
+					"estate\n  login: \"b[bot]\"\n  webhook_secret: {env: S}\n  app:\n    id: 7\n    installation: 70\n    key: " + wrong +
+					"\n", ":11:", "forge.app.key"},
 				{"repository:\n  url: \"https://g.example/e.git\"\n  directory: /d\n  token: " + wrong + "\n", ":4:", "repository.token"},
-				{"repository: {url: \"https://g.example/e.git\", directory: /d}\napi:\n  tokens:\n  - login: ana\n    token: {env: A}\n  - login: eve\n    token: " + wrong + "\n", ":7:", "api.tokens[1].token"},
-				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants:\n  lab-1:\n    url: \"https://g.example/t.git\"\n    token: " + wrong + "\n", ":5:", "tenants.lab-1.token"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\napi:\n  tokens:\n  - login: ana\n    token: {env: A}\n  " +
+					"- login: eve\n    token: " + wrong + "\n", ":7:", "api.tokens[1].token"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants:\n  lab-1:\n    url: " +
+					"\"https://g.example/t.git\"\n    token: " + wrong + "\n", ":5:", "tenants.lab-1.token"},
 			} {
 				path := write(c.text)
 				_, err := ReadConfig(path)
 				require.ErrorContains(t, err, path+c.at)
-				require.ErrorContains(t, err, c.field+": a secret is named here, not written: write either {file: /ABSOLUTE/PATH} or {env: NAME}", wrong)
+				require.ErrorContains(t, err, c.field+
+					": a secret is named here, not written: write either {file: /ABSOLUTE/PATH} or {env: NAME}", wrong)
 				require.NotContains(t, err.Error(), "s3cret")
 				require.NotContains(t, err.Error(), "s3-cret")
 				require.NotContains(t, err.Error(), "31337")
@@ -177,7 +196,8 @@ interval: soon
 func TestConfigurationOfTrial(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "berth.yaml")
-	const trial = "repository: {url: ., directory: .berth/cache}\nauthority: {trust_local_commits: true}\nmemory_runtime: {directory: .berth/memory, backends: [slurm]}\n"
+	const trial = "repository: {url: ., directory: .berth/cache}\nauthority: {trust_local_commits: true}\nmemory_runtime: {directory: " +
+		".berth/memory, backends: [slurm]}\n"
 	require.NoError(t, os.WriteFile(path, []byte(trial), 0o600))
 	c, err := ReadConfig(path)
 	require.NoError(t, err)
@@ -186,21 +206,27 @@ func TestConfigurationOfTrial(t *testing.T) {
 	require.Equal(t, filepath.Join(dir, ".berth/memory"), c.MemoryRuntime.Directory)
 
 	for _, c := range []struct{ was, is, want string }{
-		{"url: .", "url: \"https://git.example/estate.git\"", ":2:34: authority.trust_local_commits: it is for a repository in a local directory only: remove it, and name the administrators"},
+		{"url: .", "url: \"https://git.example/estate.git\"",
+			":2:34: authority.trust_local_commits: it is for a repository in a local directory only: remove it, and name the " +
+				"administrators"},
 		{"url: .", "url: ., token: {env: T}", "repository.token: a local repository takes no credential: remove"},
 		{"url: .", "url: estate", `repository.url: got "estate", want text: a URL that begins with https://, ssh:// or file://, or a local path that begins with / or .`},
 		{".berth/cache", "~/cache", "~ is not expanded"},
-		{".berth/cache", ".", ":1:33: repository.directory: it is the directory of the repository or of this file: Berth deletes and writes there"},
+		{".berth/cache", ".", ":1:33: repository.directory: it is the directory of the repository or of this file: Berth deletes and " +
+			"writes there"},
 		{".berth/cache", "./.berth/memory", "repository.directory: it is that of memory_runtime, too"},
-		{"trust_local_commits: true", "trust_local_commits: true, administrators: [anna]", "every user who can commit can change everything then: remove"},
+		{"trust_local_commits: true", "trust_local_commits: true, administrators: [anna]",
+			"every user who can commit can change everything then: remove"},
 		{"trust_local_commits: true", "trust_local_commits: true, trust_main: true", "trust_main says the same: remove one"},
 		{"[slurm]", "[bare_metal]", "memory_runtime.backends[0]: no runtime for bare_metal is built in, there is slurm"},
 		{", backends: [slurm]", "", "memory_runtime.backends: is missing: add backends: [slurm]"},
 		{"[slurm]}\n", "[slurm]}\nssh: {key: /k}\n", "memory_runtime.backends[0]: ssh runs slurm on hosts: remove"},
-		{"memory_runtime: {directory: .berth/memory, backends: [slurm]}\n", "ssh: {key: /k, command_timeout: 500ms}\n", "ssh.command_timeout: it is out of range: choose 1s to 5m"},
+		{"memory_runtime: {directory: .berth/memory, backends: [slurm]}\n", "ssh: {key: /k, command_timeout: 500ms}\n",
+			"ssh.command_timeout: it is out of range: choose 1s to 5m"},
 		{"memory_runtime: {directory: .berth/memory, backends: [slurm]}\n", "ssh: {key: /k, command_timeout: 1m}\n",
 			"ssh.ready_timeout: it is out of range: choose 1m to 10m"},
-		{"[slurm]}\n", "[slurm]}\nforge: {kind: github, owner: lab, repository: e, webhook_secret: {env: S}, token: {env: T}}\n", "forge: a local repository has no pull requests: remove"},
+		{"[slurm]}\n", "[slurm]}\nforge: {kind: github, owner: lab, repository: e, webhook_secret: {env: S}, token: {env: T}}\n",
+			"forge: a local repository has no pull requests: remove"},
 	} {
 		require.Contains(t, trial, c.was)
 		require.NoError(t, os.WriteFile(path, []byte(strings.Replace(trial, c.was, c.is, 1)), 0o600))
@@ -292,7 +318,8 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 	require.NoError(t, err)
 	app := write("app.pem", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(secret)})))
 	certificate := func(name string, of crypto.Signer) string {
-		template := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"berth.example"}, NotAfter: time.Now().AddDate(1, 0, 0)}
+		template := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"berth.example"},
+			NotAfter: time.Now().AddDate(1, 0, 0)}
 		der, err := x509.CreateCertificate(rand.Reader, &template, &template, of.Public(), of)
 		require.NoError(t, err)
 		return write(name, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
@@ -301,7 +328,8 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 	require.NoError(t, err)
 	ofCurve, err := x509.MarshalECPrivateKey(curve)
 	require.NoError(t, err)
-	parameters := pem.EncodeToMemory(&pem.Block{Type: "EC PARAMETERS", Bytes: []byte{6, 8, 42, 134, 72, 206, 61, 3, 1, 7}}) // as openssl ecparam -genkey writes
+	// as openssl ecparam -genkey writes
+	parameters := pem.EncodeToMemory(&pem.Block{Type: "EC PARAMETERS", Bytes: []byte{6, 8, 42, 134, 72, 206, 61, 3, 1, 7}})
 	curveKey := write("ec.pem", string(parameters)+string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: ofCurve})))
 	cert, ofElliptic := certificate("cert.pem", secret), certificate("ec-cert.pem", curve)
 	line, err := os.ReadFile(key + ".pub")
@@ -313,7 +341,8 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, os.Mkdir(filepath.Join(estate, "platform"), 0o755))
 	local := func(path, branch string) string {
-		return "repository: {url: \"file://" + path + "\", directory: cache, branch: " + branch + "}\nauthority: {trust_local_commits: true}\nssh: {key: " + key + "}\n"
+		return "repository: {url: \"file://" + path + "\", directory: cache, branch: " + branch +
+			"}\nauthority: {trust_local_commits: true}\nssh: {key: " + key + "}\n"
 	}
 	hook, short := write("hook", strings.Repeat("x", 32)), write("short", "x\n")
 	token := write("token", strings.Repeat("t", 40))
@@ -344,7 +373,8 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\""), "[olga]",
 			"[olga, Olga]", 1), ":2:36: warning: authority.administrators[1]: \"Olga\" is there twice"},
 		{base + "flush_window: 10m\n",
-			":4:15: warning: flush_window: 10m is unusually long: berth status and the pull request are this much behind; usual is 50ms to 1m"},
+			":4:15: warning: flush_window: 10m is unusually long: berth status and the pull request are this much behind; usual is 50ms " +
+				"to 1m"},
 		{base + "flush_window: 2h\n", ":4:15: flush_window: it is out of range: choose 1ms to 1h"},
 		{base + "usage_interval: 500ms\n", "warning: usage_interval: 500ms is unusually short"},
 		{base + "usage_interval: 900h\n", "usage_interval: it is out of range: choose 100ms to 24h"},
@@ -368,9 +398,11 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 			"warning: api.oidc.login_claim: \"name\" is not known to hold the login at the forge"},
 		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: prefered_username}}\n",
 			"warning: api.oidc.login_claim: \"prefered_username\": did you mean \"preferred_username\"?"},
-		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: \"https://lab.example/github_login\"}}\n", "valid"},
+		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: \"https://lab.example/github_login\"}}\n",
+			"valid"},
 		{github("token: {file: " + write("copy", strings.Repeat("x", 32)) + "}, api_url: \"https://ghe.example/api/v3/\""),
-			"warning: forge.webhook_secret: has the same value as forge.token: a user who knows a credential at the forge can use it as the webhook secret"},
+			"warning: forge.webhook_secret: has the same value as forge.token: a user who knows a credential at the forge can use it as " +
+				"the webhook secret"},
 		{strings.Replace(base, "directory: cache", "directory: cache, signing_key: "+key, 1),
 			"warning: ssh.key: has the same value as repository.signing_key"},
 		{github("token: {file: " + write("lines", "a\nb\n") + "}, api_url: \"https://ghe.example/api/v3/\""),
@@ -394,16 +426,20 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{base + "listen: \"::1:8080\"\n", "listen: it is an address and a port without a scheme"},
 		{base + "listen: 192.0.2.1:8080\n", "warning: listen: 192.0.2.1 is no address of this machine now"},
 		{base + "listen: localhost:8080\n", "valid"},
-		{strings.Replace(base, "{file: "+token+"}", "{file: ~/token}", 1), "repository.token: a secret is named here, not written: write either {file: /ABSOLUTE/PATH} or {env: NAME}; NAME has no $; the path begins with /"},
+		{strings.Replace(base, "{file: "+token+"}", "{file: ~/token}", 1),
+			"repository.token: a secret is named here, not written: write either {file: /ABSOLUTE/PATH} or {env: NAME}; NAME has no $; " +
+				"the path begins with /"},
 		{strings.Replace(base, "{file: "+token+"}", "{file:"+token+"}", 1), "repository.token: a space is missing behind the colon"},
 		{base + "tls: {cert: " + cert + ", key: " + app + "}\n", "valid"},
 		{base + "tls: {cert: " + ofElliptic + ", key: " + curveKey + "}\n", "valid"},
 		{base + "tls: {cert: " + cert + ", key: " + key + "}\n", "tls.key: the file is not the private key of a certificate"},
 		{base + "tls: {cert: " + cert + ", key: " + curveKey + "}\n", "tls.key: the file is the key of another certificate"},
 		{base + "tls: {cert: " + key + ".pub, key: " + app + "}\n", "tls.cert: tls: failed to find any PEM data in certificate input"},
-		{strings.Replace(github("login: \"lab[bot]\", app: {id: 87654321, installation: 1234567, key: {file: "+app+"}}"), "git.example/e.git", "github.com/lab/e", 1),
+		{strings.Replace(github("login: \"lab[bot]\", app: {id: 87654321, installation: 1234567, key: {file: "+app+"}}"),
+			"git.example/e.git", "github.com/lab/e", 1),
 			"warning: forge.app: at github.com an installation has a larger number than its App"},
-		{base + "tenants:\n- physics:\n  url: \"https://git.example/p.git\"\n", "tenants[0].physics: has no value: write one; or indent the lines below, if they belong to it, and remove the dash"},
+		{base + "tenants:\n- physics:\n  url: \"https://git.example/p.git\"\n",
+			"tenants[0].physics: has no value: write one; or indent the lines below, if they belong to it, and remove the dash"},
 		{base + "listen: 127.0.0.1:0\n", "warning: listen: port 0 changes at each start"},
 		{"apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\n",
 			":2:7: this is a document of an estate (kind Tenant), and -c names the configuration"},
@@ -424,23 +460,35 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 			"warning: repository.token: missing"},
 		{github("token: {file: " + token + "}, webhook_secret_next: {file: " + hook + "}"),
 			"warning: forge.webhook_secret_next: is the same as webhook_secret"},
-		{github("token: {file: " + write("pat", "ghp_0123456789\n") + "}, report: checks, login: \"lab[bot]\""), "warning: forge.report: GitHub lets only an App write check runs, and the token is a user's"},
-		{github("token: {file: " + write("fine", "github_pat_0123456789\n") + "}, login: \"lab[bot]\""), "warning: forge.login: the token is a user's, and lab[bot] is an App"},
-		{strings.Replace(github("token: {file: "+write("app", "ghs_0123456789\n")+"}, report: checks, login: \"lab[bot]\""), "git.example/e.git", "github.com/lab/e", 1), "valid"},
+		{github("token: {file: " + write("pat", "ghp_0123456789\n") + "}, report: checks, login: \"lab[bot]\""),
+			"warning: forge.report: GitHub lets only an App write check runs, and the token is a user's"},
+		{github("token: {file: " + write("fine", "github_pat_0123456789\n") + "}, login: \"lab[bot]\""),
+			"warning: forge.login: the token is a user's, and lab[bot] is an App"},
+		{strings.Replace(github("token: {file: "+write("app", "ghs_0123456789\n")+"}, report: checks, login: \"lab[bot]\""),
+			"git.example/e.git", "github.com/lab/e", 1), "valid"},
 		{strings.Replace(base, ", token: {file: "+token+"}}\nauth", "}\nauth", 1), "warning: repository.token: missing: Berth pushes"},
 		{strings.Replace(github("token: {file: "+token+"}"), "git.example/e.git", "ghe.example/lab/e", 1),
 			"warning: forge.api_url: missing: pull requests would be looked for at github.com, and repository.url is at ghe.example"},
 		{local(filepath.Join(estate, "nowhere"), "main"), ":1:19: repository.url: directory "},
-		{strings.Replace(local(estate, "main"), "directory: cache", "directory: "+estate+"/platform/cache", 1), "warning: repository.directory: Berth would write its files among the documents in platform/"},
-		{bare + "ssh: {key: " + key + ", known_hosts: " + write("junk", "hello\n") + "}\n", "warning: ssh.known_hosts: the file pins no host"},
-		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: email}}\n", "warning: api.oidc.login_claim: an email is not a login"},
+		{strings.Replace(local(estate, "main"), "directory: cache", "directory: "+estate+"/platform/cache", 1),
+			"warning: repository.directory: Berth would write its files among the documents in platform/"},
+		{bare + "ssh: {key: " + key + ", known_hosts: " + write("junk", "hello\n") + "}\n",
+			"warning: ssh.known_hosts: the file pins no host"},
+		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: email}}\n",
+			"warning: api.oidc.login_claim: an email is not a login"},
 		{strings.Replace(base, "repository: {", "repo: {", 1), "repository: is missing"},
-		{base + "api: {oidc: {issuer: \"https://id.example/.well-known/openid-configuration\", audience: berth}}\n", "warning: api.oidc.issuer: is the address of its configuration"},
-		{base + "tenants: {chemistry: {url: \"https://git.example/e.git\"}}\n", "warning: tenants.chemistry.url: is the repository of the estate"},
-		{strings.Replace(base, "directory: cache", "directory: cache, status_url: \"https://git.example/e.git\"", 1), "warning: repository.status_url: is that of repository.url"},
-		{strings.Replace(base, "directory: cache", "directory: cache, branch: berth/in-force", 1), "repository.branch: the branches berth/* are Berth's own"},
-		{bare + "ssh: {key: " + open + "}\n", "warning: ssh.key: other users of this machine can read the key (mode 0644): chmod 0400 " + open},
-		{bare + "ssh: {key: " + key + ", known_hosts: " + write("known_hosts", "\n") + "}\n", "warning: ssh.known_hosts: the file is empty, so no host is trusted"},
+		{base + "api: {oidc: {issuer: \"https://id.example/.well-known/openid-configuration\", audience: berth}}\n",
+			"warning: api.oidc.issuer: is the address of its configuration"},
+		{base + "tenants: {chemistry: {url: \"https://git.example/e.git\"}}\n",
+			"warning: tenants.chemistry.url: is the repository of the estate"},
+		{strings.Replace(base, "directory: cache", "directory: cache, status_url: \"https://git.example/e.git\"", 1),
+			"warning: repository.status_url: is that of repository.url"},
+		{strings.Replace(base, "directory: cache", "directory: cache, branch: berth/in-force", 1),
+			"repository.branch: the branches berth/* are Berth's own"},
+		{bare + "ssh: {key: " + open + "}\n",
+			"warning: ssh.key: other users of this machine can read the key (mode 0644): chmod 0400 " + open},
+		{bare + "ssh: {key: " + key + ", known_hosts: " + write("known_hosts", "\n") + "}\n",
+			"warning: ssh.known_hosts: the file is empty, so no host is trusted"},
 		{local(estate, "main"), "warning: repository.branch: revision"},
 		{local(estate+"/platform", "main"), "warning: repository.url: " + estate + "/platform is a directory within a repository"},
 		{git("http://127.0.0.1/e.git"), "valid"},
@@ -454,12 +502,16 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{base + "listen: \"[::1]:8080\"\n", "valid"},
 		{base + "poll: 1ms\n", "poll: it is out of range: choose 100ms to 24h"},
 		{base + "interval: 48h\n", "interval: it is out of range"},
-		{github("token: {file: " + write("pat", "ghp_0123456789\n") + "}, report: checks, login: \"lab[bot]\""), "warning: forge.report: GitHub lets only an App write check runs, and the token is a user's"},
-		{github("token: {file: " + write("fine", "github_pat_0123456789\n") + "}, login: \"lab[bot]\""), "warning: forge.login: the token is a user's, and lab[bot] is an App"},
-		{strings.Replace(github("token: {file: "+write("app", "ghs_0123456789\n")+"}, report: checks, login: \"lab[bot]\""), "git.example/e.git", "github.com/lab/e", 1), "valid"},
+		{github("token: {file: " + write("pat", "ghp_0123456789\n") + "}, report: checks, login: \"lab[bot]\""),
+			"warning: forge.report: GitHub lets only an App write check runs, and the token is a user's"},
+		{github("token: {file: " + write("fine", "github_pat_0123456789\n") + "}, login: \"lab[bot]\""),
+			"warning: forge.login: the token is a user's, and lab[bot] is an App"},
+		{strings.Replace(github("token: {file: "+write("app", "ghs_0123456789\n")+"}, report: checks, login: \"lab[bot]\""),
+			"git.example/e.git", "github.com/lab/e", 1), "valid"},
 		{base + "api: {oidc: {issuer: \"http://id.example\", audience: berth}}\n", "api.oidc.issuer: plain HTTP"},
 		{github("token: {file: " + token + "}, api_url: \"http://github.example/api/v3/\""), "forge.api_url: plain HTTP"},
-		{github("app: {id: 1, installation: 2, key: {file: " + hook + "}}, login: berth-lab"), "forge.login: an App acts under its slug and [bot]: write berth-lab[bot]"},
+		{github("app: {id: 1, installation: 2, key: {file: " + hook + "}}, login: berth-lab"),
+			"forge.login: an App acts under its slug and [bot]: write berth-lab[bot]"},
 		{strings.Replace(github("token: {file: "+token+"}"), "webhook_secret: {file: "+hook,
 			"webhook_secret: {file: "+short, 1), "forge.webhook_secret: the secret is shorter than 16 characters"},
 	} {
@@ -498,7 +550,9 @@ func TestTokenImpliesStatuses(t *testing.T) {
 		"app: {id: 7, installation: 70, key: {file: /k}}, login: \"b[bot]\"": "",
 	} {
 		path := filepath.Join(t.TempDir(), "berth.yaml")
-		require.NoError(t, os.WriteFile(path, []byte("repository: {url: \"https://g.example/e.git\", directory: /d}\nauthority: {administrators: [anna]}\nforge: {kind: github, owner: lab, repository: estate, webhook_secret: {env: S}, "+fields+"}\n"), 0o600))
+		require.NoError(t, os.WriteFile(path,
+			[]byte("repository: {url: \"https://g.example/e.git\", directory: /d}\nauthority: {administrators: [anna]}\nforge: {kind: "+
+				"github, owner: lab, repository: estate, webhook_secret: {env: S}, "+fields+"}\n"), 0o600))
 		c, err := ReadConfig(path)
 		require.NoError(t, err, fields)
 		require.EqualValues(t, want, ofGitHub(c).Report, fields)
@@ -529,9 +583,11 @@ ssh: {key: /k}
 	page, err := Reference()
 	require.NoError(t, err)
 	for field, value := range map[string]any{
-		"estate": c.Estate, "repository.branch": c.Repository.Branch, "forge.api_url": ofGitHub(c).APIURL, "listen": c.address(), "ssh.user": c.SSH.User,
+		"estate": c.Estate, "repository.branch": c.Repository.Branch, "forge.api_url": ofGitHub(c).APIURL, "listen": c.address(),
+		"ssh.user":            c.SSH.User,
 		"ssh.command_timeout": c.SSH.CommandTimeout, "ssh.ready_timeout": c.SSH.ReadyTimeout,
-		"interval": c.Interval, "poll": c.Poll, "flush_window": c.FlushWindow, "retention": c.Retention, "workers": c.Workers, "max_attempts": c.MaxAttempts, "usage_interval": c.Usage,
+		"interval": c.Interval, "poll": c.Poll, "flush_window": c.FlushWindow, "retention": c.Retention, "workers": c.Workers,
+		"max_attempts": c.MaxAttempts, "usage_interval": c.Usage,
 	} {
 		m := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(field) + "` .* \\(default `(.*)`\\) \\|$").FindStringSubmatch(string(page))
 		require.NotNil(t, m, field)

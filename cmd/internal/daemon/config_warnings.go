@@ -50,9 +50,12 @@ func (c *Config) warnings(path string) []string {
 	}
 	host, _, err := net.SplitHostPort(c.address())
 	if why := noAddress(host); why != nil {
-		out = append(out, fmt.Sprintf("listen: %s is no address of this machine now (%v): write one, such as 127.0.0.1, or leave it out to listen on all", host, why))
+		out = append(out, fmt.Sprintf("listen: %s is no address of this machine now (%v): write one, such as 127.0.0.1, or leave it out "+
+			"to listen on all", host, why))
 	} else if err == nil && c.TLS == nil && !schema.IsLoopback(host) {
-		out = append(out, "listen: "+c.address()+" takes requests of other machines without TLS, so the network can read tokens: add tls, or let a reverse proxy end TLS and listen on 127.0.0.1")
+		out = append(out, "listen: "+c.address()+
+			" takes requests of other machines without TLS, so the network can read tokens: add tls, or let a reverse proxy end TLS and "+
+			"listen on 127.0.0.1")
 	}
 	return out
 }
@@ -76,7 +79,8 @@ func (w warningCheck) artifacts() (out []string) {
 		}
 		for _, secret := range slices.Sorted(maps.Keys(files)) {
 			if file := files[secret]; file != "" && within(dir, file) {
-				out = append(out, fmt.Sprintf("%s: %s holds the file of %s (%s), and an artifact could read it: name a directory that holds "+
+				out = append(out, fmt.Sprintf("%s: %s holds the file of %s (%s), and an artifact could read it: name a directory that "+
+					"holds "+
 					"artifacts only", field, dir, secret, file))
 				break
 			}
@@ -84,14 +88,16 @@ func (w warningCheck) artifacts() (out []string) {
 	}
 	for i, text := range a.Addresses {
 		if all, err := netip.ParsePrefix(text); err == nil && all.Bits() == 0 {
-			out = append(out, fmt.Sprintf("artifacts.addresses[%d]: %s allows every address, so a source of any tenant reaches this machine and its "+
+			out = append(out, fmt.Sprintf("artifacts.addresses[%d]: %s allows every address, so a source of any tenant reaches this "+
+				"machine and its "+
 				"metadata service: write the addresses of the registries", i, text))
 		}
 	}
 	for i, host := range a.PlainHTTP {
 		for _, name := range slices.Sorted(maps.Keys(a.Secrets)) {
 			if slices.Contains(a.Secrets[name].Hosts, host) {
-				out = append(out, fmt.Sprintf("artifacts.plain_http[%d]: %s gets the secret %s without encryption, so the network can read it: use "+
+				out = append(out, fmt.Sprintf("artifacts.plain_http[%d]: %s gets the secret %s without encryption, so the network can "+
+					"read it: use "+
 					"https there, or take the host out of artifacts.secrets.%s.hosts", i, host, name, name))
 			}
 		}
@@ -125,7 +131,8 @@ func (w warningCheck) repository() (out []string) {
 		for _, other := range names[:i] {
 			if sameRepository(w.config.Tenants[name].URL, w.config.Tenants[other].URL) {
 				out = append(out,
-					fmt.Sprintf("tenants.%s.url: is the repository of tenant %s, too: a tenant listed here has one of its own", name, other))
+					fmt.Sprintf("tenants.%s.url: is the repository of tenant %s, too: a tenant listed here has one of its own", name,
+						other))
 			}
 		}
 		if sameRepository(w.config.Tenants[name].URL, r.URL) {
@@ -143,7 +150,8 @@ func (w warningCheck) repository() (out []string) {
 	for _, field := range slices.Sorted(maps.Keys(own)) {
 		within, err := filepath.Rel(dir, own[field])
 		if first, _, _ := strings.Cut(filepath.ToSlash(within), "/"); err == nil && (first == "platform" || first == "tenants") {
-			out = append(out, fmt.Sprintf("%s: Berth would write its files among the documents in %s/: choose a directory of its own, such as .berth/cache", field, first))
+			out = append(out, fmt.Sprintf("%s: Berth would write its files among the documents in %s/: choose a directory of its own, "+
+				"such as .berth/cache", field, first))
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".git")); err != nil {
@@ -164,7 +172,8 @@ func (w warningCheck) repository() (out []string) {
 // remote returns warnings about a repository on another machine to which Berth cannot push.
 func (w warningCheck) remote() (out []string) {
 	if r := w.config.Repository; strings.HasPrefix(r.URL, "https://") && r.Token == nil && w.config.Forge == nil {
-		out = append(out, "repository.token: missing: Berth pushes berth/status and berth/in-force, which a forge does not take without a credential")
+		out = append(out, "repository.token: missing: Berth pushes berth/status and berth/in-force, which a forge does not take without "+
+			"a credential")
 	}
 	return out
 }
@@ -179,7 +188,8 @@ func (w warningCheck) files() (out []string) {
 			switch _, _, _, _, _, wrong := ssh.ParseKnownHosts(data); {
 			case err != nil: // said elsewhere
 			case len(bytes.TrimSpace(data)) == 0:
-				out = append(out, field+": the file is empty, so no host is trusted: add the key of each, as ssh-keyscan prints it and you have checked it")
+				out = append(out, field+": the file is empty, so no host is trusted: add the key of each, as ssh-keyscan prints it and "+
+					"you have checked it")
 			case wrong != nil:
 				out = append(out, fmt.Sprintf("%s: the file pins no host: it takes the lines that ssh-keyscan prints (%v)", field, wrong))
 			}
@@ -190,7 +200,8 @@ func (w warningCheck) files() (out []string) {
 			others = 0o007
 		}
 		if info, err := os.Stat(files[field]); err == nil && name != "cert" && info.Mode().Perm()&others != 0 {
-			out = append(out, fmt.Sprintf("%s: other users of this machine can read the key (mode %04o): chmod 0400 %s", field, info.Mode().Perm(), files[field]))
+			out = append(out, fmt.Sprintf("%s: other users of this machine can read the key (mode %04o): chmod 0400 %s", field,
+				info.Mode().Perm(), files[field]))
 		}
 	}
 	return out

@@ -64,7 +64,8 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 	for backend, r := range live {
 		live[backend] = recordingRuntime{r, &d.work}
 	}
-	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions(), Releases: backends.Releases(), Checks: backends.Checks()})
+	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions(), Releases: backends.Releases(),
+		Checks: backends.Checks()})
 	if err != nil {
 		return nil, err
 	}
@@ -87,14 +88,18 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		Repo: repo, Accept: c.Repository.Accept, Forge: port, Render: d.rendering(),
 		Decide: decide.Options{
 			Loader: loader, Authority: d.authority(),
-			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), decide.Undated(c.Artifacts.secretRule), schema.QueueRules(backends.Contract(), backends.QueueNames), decide.Undated(onboard.Gate(backends.Names()))},
+			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), decide.Undated(c.Artifacts.secretRule),
+				schema.QueueRules(backends.Contract(), backends.QueueNames), decide.Undated(onboard.Gate(backends.Names()))},
 		},
 		Runtimes: live, Artifacts: c.Artifacts.looker(),
 		Settings: loop.Settings{
-			Observe: c.observeLimit(), Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
-			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts, Usage: time.Duration(c.Usage), Dates: c.API != nil,
+			Observe: c.observeLimit(), Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll),
+			Flush:            time.Duration(c.FlushWindow),
+			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts,
+			Usage: time.Duration(c.Usage), Dates: c.API != nil,
 		},
-		Log: log, Metrics: loop.NewMetrics(d.reg), Hooks: loop.Hooks{Watch: h.reconciling, QueueMap: queueMapLog(log)}, Owed: h.owed, Peers: h.peers,
+		Log: log, Metrics: loop.NewMetrics(d.reg), Hooks: loop.Hooks{Watch: h.reconciling, QueueMap: queueMapLog(log)}, Owed: h.owed,
+		Peers: h.peers,
 	})
 	d.queues = queueing.New(queueing.Options{View: d.loop.View, Stamp: d.stamp, Queues: queues, Submitted: d.submitted})
 	return d, nil
@@ -160,7 +165,8 @@ func (d *controller) authority() *decide.Authority {
 	a := d.config.Authority
 	switch {
 	case a.TrustLocalCommits:
-		d.log.Info("authority.trust_local_commits: every user who can commit to the local repository can change everything", "url", d.config.Repository.URL)
+		d.log.Info("authority.trust_local_commits: every user who can commit to the local repository can change everything", "url",
+			d.config.Repository.URL)
 		return nil
 	case a.TrustMain:
 		d.log.Warn("authority.trust_main: every user who can push to the branch can change everything")
@@ -212,10 +218,12 @@ func (d *controller) runtimes() (map[string]runtimes.Runtime, error) {
 		for _, backend := range c.Backends {
 			live[backend] = memory.NewFor(world, backends.Rules(backend))
 		}
-		d.log.Info("memory runtime in use; instances of these backends exist in files only", "backends", c.Backends, "directory", c.Directory)
+		d.log.Info("memory runtime in use; instances of these backends exist in files only", "backends", c.Backends, "directory",
+			c.Directory)
 	}
 	if len(live) == 0 {
-		d.log.Warn("no runtime configured; add ssh: {key: /PATH, known_hosts: /PATH} for hosts, or memory_runtime: {directory: PATH, backends: [" + backends.Names()[0] + "]} for a trial without hosts")
+		d.log.Warn("no runtime configured; add ssh: {key: /PATH, known_hosts: /PATH} for hosts, or memory_runtime: {directory: PATH, " +
+			"backends: [" + backends.Names()[0] + "]} for a trial without hosts")
 	}
 	return live, nil
 }

@@ -45,7 +45,8 @@ func TestAppIsEnough(t *testing.T) {
 		pems = append(pems, string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
 	}
 	app := &githubtest.App{ID: 7, Installation: 70, Slug: "berth", Key: &keys[0].PublicKey}
-	forge, err := githubtest.New(githubtest.Options{RepoDir: s.Dir, Owner: "lab", Repo: "estate", App: app, Log: slog.New(slog.DiscardHandler)})
+	forge, err := githubtest.New(githubtest.Options{RepoDir: s.Dir, Owner: "lab", Repo: "estate", App: app,
+		Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(forge.Close)
 	keyFile := put(t, filepath.Join(dir, "key.pem"), pems[0])
@@ -72,7 +73,8 @@ authority: {trust_main: true}
 	require.NoError(t, err)
 	require.Equal(t, first, again, "one token, while it lasts")
 
-	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: c.Repository.URL, Dir: c.Repository.Directory, Auth: c.repositoryAuth(access.Git)})
+	r, err := gitrepo.Open(t.Context(),
+		gitrepo.Options{URL: c.Repository.URL, Dir: c.Repository.Directory, Auth: c.repositoryAuth(access.Git)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	tips, err := r.Fetch(t.Context())
@@ -98,7 +100,8 @@ authority: {trust_main: true}
 		may   bool
 	}{{tokens.Git, false}, {tokens.Report, true}} {
 		f, err := github.New(github.Options{
-			BaseURL: ofGitHub(c).APIURL, Owner: "lab", Repo: "estate", Login: "berth[bot]", Token: who.token, App: tokens.App, Log: slog.New(slog.DiscardHandler),
+			BaseURL: ofGitHub(c).APIURL, Owner: "lab", Repo: "estate", Login: "berth[bot]", Token: who.token, App: tokens.App,
+			Log: slog.New(slog.DiscardHandler),
 		})
 		require.NoError(t, err)
 		err = f.Report(t.Context(), tips.Main, check)
@@ -129,7 +132,10 @@ func TestTokensAreSentToTheirHostOnly(t *testing.T) {
 	auth := func(repository, api string) gitrepo.Credentials {
 		t.Helper()
 		c := &Config{}
-		require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {"+repository+", directory: /d}\nforge: {kind: github, api_url: \""+api+"\", owner: lab, repository: estate, login: \"b[bot]\", webhook_secret: {env: S}, app: {id: 7, installation: 70, key: {file: /k}}}\n", c))
+		require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"),
+			"repository: {"+repository+", directory: /d}\nforge: {kind: github, api_url: \""+api+
+				"\", owner: lab, repository: estate, login: \"b[bot]\", webhook_secret: {env: S}, app: {id: 7, installation: 70, key: "+
+				"{file: /k}}}\n", c))
 		access, err := c.Forge.Access()
 		require.ErrorContains(t, err, "forge.app.key: secret: open /k")
 		access.Git.Read = app
@@ -143,11 +149,15 @@ func TestTokensAreSentToTheirHostOnly(t *testing.T) {
 	require.Equal(t, of, auth(`url: "https://github.com/lab/estate.git"`, github))
 	require.Equal(t, of, auth(`url: "https://git.example/lab/estate.git"`, own))
 	require.Equal(t, 2, asked)
-	require.Equal(t, gitrepo.Credentials{}, auth(`url: "https://git.example/lab/estate.git"`, github), "the App's token is not for other hosts")
-	require.Equal(t, gitrepo.Credentials{}, auth(`url: "http://git.example/lab/estate.git", allow_http: true`, own), "nor for the wire to read")
+	require.Equal(t, gitrepo.Credentials{}, auth(`url: "https://git.example/lab/estate.git"`, github),
+		"the App's token is not for other hosts")
+	require.Equal(t, gitrepo.Credentials{}, auth(`url: "http://git.example/lab/estate.git", allow_http: true`, own),
+		"nor for the wire to read")
 	require.Equal(t, gitrepo.Credentials{}, auth(`url: "https://git.example:444/lab/estate.git"`, own))
-	require.Equal(t, gitrepo.Credentials{User: "u", Token: "its own", Source: "repository.token in " + token}, auth(`url: "https://github.com/lab/estate.git", username: u, token: {file: `+token+`}`, github))
-	require.Equal(t, gitrepo.Credentials{SSHKey: []byte("PEM\n"), Source: "repository.ssh_key in " + key}, auth(`url: "ssh://git@github.com/lab/estate.git", known_hosts: /h, ssh_key: `+key, github))
+	require.Equal(t, gitrepo.Credentials{User: "u", Token: "its own", Source: "repository.token in " + token},
+		auth(`url: "https://github.com/lab/estate.git", username: u, token: {file: `+token+`}`, github))
+	require.Equal(t, gitrepo.Credentials{SSHKey: []byte("PEM\n"), Source: "repository.ssh_key in " + key},
+		auth(`url: "ssh://git@github.com/lab/estate.git", known_hosts: /h, ssh_key: `+key, github))
 	require.Equal(t, 2, asked, "a useless request was made")
 }
 
@@ -169,7 +179,9 @@ func TestWebhookSecretsAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	now, next := put(t, filepath.Join(dir, "now"), "one\n"), filepath.Join(dir, "next")
 	c := &Config{}
-	require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {url: \"https://g.example/e.git\", directory: /d}\nforge: {kind: github, owner: lab, repository: estate, token: {env: T}, webhook_secret: {file: "+now+"}, webhook_secret_next: {file: "+next+"}}\n", c))
+	require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"),
+		"repository: {url: \"https://g.example/e.git\", directory: /d}\nforge: {kind: github, owner: lab, repository: estate, token: "+
+			"{env: T}, webhook_secret: {file: "+now+"}, webhook_secret_next: {file: "+next+"}}\n", c))
 	got, err := c.webhookSecrets()
 	require.ErrorContains(t, err, "forge.webhook_secret_next")
 	require.Equal(t, [][]byte{[]byte("one")}, got, "a webhook signed with the first secret is accepted")
@@ -192,11 +204,16 @@ func TestOneRateLimiterPerCredential(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var paths []string
-	for i, who := range []string{"app: {id: 7, installation: 70, key: {file: /k}}", "app: {id: 7, installation: 70, key: {env: K}}", "app: {id: 7, installation: 71, key: {file: /k}}", "token: {env: A}", "token: {env: B}", "token: {env: A}"} {
+	for i, who := range []string{"app: {id: 7, installation: 70, key: {file: /k}}", "app: {id: 7, installation: 70, key: {env: K}}",
+		"app: {id: 7, installation: 71, key: {file: /k}}", "token: {env: A}", "token: {env: B}", "token: {env: A}"} {
 		paths = append(paths, put(t, filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), fmt.Sprintf(
-			"estate: e%d\nrepository: {url: \"https://g.example/%d.git\", directory: /d%d}\nforge: {kind: github, owner: lab, repository: r%d, login: \"b[bot]\", webhook_secret: {env: S}, %s}\nauthority: {trust_main: true}\n", i, i, i, i, who)))
+			"estate: e%d\nrepository: {url: \"https://g.example/%d.git\", directory: /d%d}\nforge: {kind: github, owner: lab, "+
+				"repository: r%d, login: \"b[bot]\", webhook_secret: {env: S}, %s}\nauthority: {trust_main: true}\n", i, i, i, i, who)))
 	}
-	estates, err := New(append(paths, put(t, filepath.Join(dir, "none.yaml"), "estate: none\nrepository: {url: \"https://g.example/n.git\", directory: /n}\nauthority: {trust_main: true}\n")), slog.New(slog.DiscardHandler))
+	estates, err := New(append(paths,
+		put(t, filepath.Join(dir, "none.yaml"),
+			"estate: none\nrepository: {url: \"https://g.example/n.git\", directory: /n}\nauthority: {trust_main: true}\n")),
+		slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	var all []*Config
 	for _, e := range estates.all {
@@ -234,7 +251,8 @@ func TestRateLimitStateSurvivesARestart(t *testing.T) {
 	r.reload()
 	require.Same(t, south, s.all[1].file.accepted.Load().limiter)
 	gh := map[string]any{"kind": "github", "owner": "example", "repository": "south", "login": "berth[bot]",
-		"api_url": ofGitHub(s.all[0].config.Load()).APIURL, "token": ofGitHub(s.all[0].config.Load()).Token, "webhook_secret": ofGitHub(s.all[1].config.Load()).WebhookSecret}
+		"api_url": ofGitHub(s.all[0].config.Load()).APIURL, "token": ofGitHub(s.all[0].config.Load()).Token,
+		"webhook_secret": ofGitHub(s.all[1].config.Load()).WebhookSecret}
 	replace(t, b.path, edited(t, b.path, map[string]any{"forge": gh}))
 	r.reload()
 	require.Zero(t, testutil.ToFloat64(s.all[1].file.refused))

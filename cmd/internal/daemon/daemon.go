@@ -167,7 +167,8 @@ func (d *Daemon) Serve(ctx context.Context, reread <-chan os.Signal) error {
 // handler opens the files and connections for answering requests, and returns the
 // handler of all estates.
 func (d *Daemon) handler() (_ http.Handler, names []string, err error) {
-	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, NoAPI: http.HandlerFunc(api.NotServed), Ready: d.ready, Leads: map[string]func() error{}, Metrics: d.reg, Log: d.log}
+	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, NoAPI: http.HandlerFunc(api.NotServed), Ready: d.ready,
+		Leads: map[string]func() error{}, Metrics: d.reg, Log: d.log}
 	receivers := map[*forge.Kind][]webhooks.Receiver{}
 	for _, e := range d.all {
 		c := e.config.Load()

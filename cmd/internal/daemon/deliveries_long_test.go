@@ -30,7 +30,8 @@ func TestLongRerunsOutliveTheDaemon(t *testing.T) {
 	k := newKept(t, "north", listen, map[string]any{"listen": listen, "workers": 2})
 	s := attend(k, listen)
 	e := s.only()
-	head := k.git.MustCommit(t, "change", gittest.Commit{Message: "words", Parent: k.git.Tip("main"), Files: map[string]string{"README.md": "x\n"}})
+	head := k.git.MustCommit(t, "change",
+		gittest.Commit{Message: "words", Parent: k.git.Tip("main"), Files: map[string]string{"README.md": "x\n"}})
 	_, err = k.forge.OpenPull("change", "words", "dora-genomes")
 	require.NoError(t, err)
 	completed := func() (n int) {

@@ -118,7 +118,8 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	require.Positive(t, now["berth_webhook_oldest_seconds"])
 	require.Positive(t, now["berth_ref_unobserved_seconds"])
 	e.reconciling(reconciler.Item{Task: reconciler.TaskEstate})(true)
-	require.Equal(t, map[string]float64{"berth_webhook_works": 0, "berth_webhook_oldest_seconds": 0, "berth_ref_unobserved_seconds": 0}, gauges())
+	require.Equal(t, map[string]float64{"berth_webhook_works": 0, "berth_webhook_oldest_seconds": 0, "berth_ref_unobserved_seconds": 0},
+		gauges())
 	require.Equal(t, 1, testutil.CollectAndCount(e.deliveries.age))
 }
 
@@ -161,7 +162,8 @@ func TestGapsAreFilledFromTheLog(t *testing.T) {
 	require.NoError(t, e.take(readDelivery(t, "arrived", "push", hookPush)))
 	e.reconciling(reconciler.Item{Task: reconciler.TaskEstate})(true)
 	log := &fakeLog{
-		bodies: map[string]string{"lost": hookAgain, "foreign": hookOther, "status": strings.ReplaceAll(hookPush, "heads/main", "heads/berth/status"), "elsewhere": hookPush, "odd": `{"ref":`},
+		bodies: map[string]string{"lost": hookAgain, "foreign": hookOther,
+			"status": strings.ReplaceAll(hookPush, "heads/main", "heads/berth/status"), "elsewhere": hookPush, "odd": `{"ref":`},
 		log: []forge.Logged{
 			{ID: "odd", Event: "push"}, {ID: "elsewhere", Event: "push", Code: 200}, {ID: "star", Event: "star", IsIgnored: true},
 			{ID: "lost", Event: "check_run", Code: 0}, {ID: "lost", Event: "check_run", Code: 502}, {ID: "status", Event: "push"},
@@ -173,7 +175,8 @@ func TestGapsAreFilledFromTheLog(t *testing.T) {
 	log.err, log.read = nil, 0
 	require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
 	require.Equal(t, 5, log.read)
-	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Pending())
+	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate},
+		{Do: reconciler.TaskPulls}}, e.deliveries.Pending())
 	require.Equal(t, 3.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
 	require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
 	require.Equal(t, 5, log.read, "a delivery was read twice")
@@ -201,13 +204,15 @@ func TestUnreadableDeliveryReconcilesEverything(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
 	g := newGapFiller(e)
-	log := &fakeLog{bad: "bad", bodies: map[string]string{"good": hookAgain, "later": hookAgain}, log: []forge.Logged{{ID: "good", Event: "check_run"}, {ID: "bad", Event: "push"}}}
+	log := &fakeLog{bad: "bad", bodies: map[string]string{"good": hookAgain, "later": hookAgain},
+		log: []forge.Logged{{ID: "good", Event: "check_run"}, {ID: "bad", Event: "push"}}}
 	for range maxReadTries - 1 {
 		require.ErrorContains(t, g.fill(t.Context(), log, time.Time{}), "no such delivery")
 		require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
 	}
 	require.NoError(t, g.fill(t.Context(), log, time.Time{}))
-	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Pending())
+	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate},
+		{Do: reconciler.TaskPulls}}, e.deliveries.Pending())
 	require.Equal(t, 2.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
 	read := log.read
 	require.NoError(t, g.fill(t.Context(), log, time.Time{}))
@@ -229,9 +234,11 @@ func TestUnreadableDeliveryReconcilesEverything(t *testing.T) {
 func TestTooLongDeliveryLogReconcilesEverything(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
-	log := &fakeLog{cut: fmt.Errorf("read the log: %w", forge.ErrLogTooLong), bodies: map[string]string{"lost": hookAgain}, log: []forge.Logged{{ID: "lost", Event: "check_run"}}}
+	log := &fakeLog{cut: fmt.Errorf("read the log: %w", forge.ErrLogTooLong), bodies: map[string]string{"lost": hookAgain},
+		log: []forge.Logged{{ID: "lost", Event: "check_run"}}}
 	require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
-	require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}, {Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
+	require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls},
+		{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
 	log.cut = errors.New("another trouble")
 	require.ErrorContains(t, newGapFiller(e).fill(t.Context(), log, time.Time{}), "another trouble")
 }
@@ -311,7 +318,8 @@ func TestGapsAreFilledAtIntervals(t *testing.T) {
 		}
 		const short = time.Second
 		// The first read has no saved time; each later one starts at the saved time.
-		require.Equal(t, []time.Duration{-gapFirst, 10*short - gapOverlap, gapInterval + 10*short - gapOverlap}, run(&fakeLog{}, 10*short, 7*time.Minute))
+		require.Equal(t, []time.Duration{-gapFirst, 10*short - gapOverlap, gapInterval + 10*short - gapOverlap},
+			run(&fakeLog{}, 10*short, 7*time.Minute))
 		time.Sleep(5 * time.Hour) // it was stopped meanwhile; it had read it last 3 m 50 s before
 		last := -5*time.Hour - 7*time.Minute + 2*gapInterval + 10*short
 		broken := &fakeLog{cut: errors.New("it may not be read")}
@@ -538,7 +546,8 @@ func BenchmarkDeliveries(b *testing.B) {
 		})
 		require.NoError(b, err)
 		p99, total := storm(h)
-		await.True(b, "the end of the work", func() bool { return len(e.deliveries.Pending()) == 0 }, func() any { return e.deliveries.Pending() })
+		await.True(b, "the end of the work", func() bool { return len(e.deliveries.Pending()) == 0 },
+			func() any { return e.deliveries.Pending() })
 		b.ReportMetric(float64(p99.Microseconds())/1000, "berth-p99-ms")
 		b.ReportMetric(float64(total.Milliseconds()), "berth-all-ms")
 		b.ReportMetric(float64(syncs.Load()), "syncs")

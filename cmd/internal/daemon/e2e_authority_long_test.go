@@ -29,7 +29,8 @@ func TestLongSwitchedOffFeaturesAreHeld(t *testing.T) {
 	g.stop()
 	config, err := os.ReadFile(g.path)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(g.path, []byte(strings.Replace(string(config), "instance_changes: false", "instance_changes: true", 1)), 0o600))
+	require.NoError(t, os.WriteFile(g.path, []byte(strings.Replace(string(config), "instance_changes: false", "instance_changes: true", 1)),
+		0o600))
 	g.start()
 	pull, _ = g.open(projectAdmin, gittest.Commit{Message: "words", Files: map[string]string{"README.md": "words\n"}})
 	require.Contains(t, g.check(pull, "success"), "`physics.lattice/train` was held and comes into force with the next merge")
@@ -45,11 +46,13 @@ func TestLongDirectPushIsHeld(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	g.git.MustCommit(t, "main", gittest.Commit{Message: "quick", Author: "Anna <anna-lattice@example.org>", Files: trainOf(1)})
 	require.NoError(t, g.forge.Sync())
-	pull, _ := g.open("dora-genomes", gittest.Commit{Message: "assembly", Files: map[string]string{pathOf(t, labtest.Assembly): g.neighbour}})
+	pull, _ := g.open("dora-genomes",
+		gittest.Commit{Message: "assembly", Files: map[string]string{pathOf(t, labtest.Assembly): g.neighbour}})
 	g.shown(pull)
 	_, err := g.forge.Merge(pull, githubtest.Squash, "dora-genomes")
 	require.NoError(t, err)
-	again, _ := g.open(tenantOwner, gittest.Commit{Message: "words", Files: map[string]string{rolesOfTheLab: g.read(rolesOfTheLab) + "# the lattice's\n"}})
+	again, _ := g.open(tenantOwner,
+		gittest.Commit{Message: "words", Files: map[string]string{rolesOfTheLab: g.read(rolesOfTheLab) + "# the lattice's\n"}})
 	g.shown(again)
 	last, err := g.forge.Merge(again, githubtest.Merge, tenantOwner)
 	require.NoError(t, err)

@@ -82,7 +82,8 @@ func (g *governed) start() {
 			}
 		}
 	}
-	await.True(g, "a daemon that is ready", func() bool { return s.ready() == nil }, func() any { return fmt.Sprint(s.ready(), "\n", lastLines(said)) })
+	await.True(g, "a daemon that is ready", func() bool { return s.ready() == nil },
+		func() any { return fmt.Sprint(s.ready(), "\n", lastLines(said)) })
 }
 
 // open opens a pull request of one commit.
@@ -317,7 +318,9 @@ func TestMergeWithoutPermissionIsHeld(t *testing.T) {
 	require.Equal(t, held, g.held())
 	require.Contains(t, inForce(), `"worker":{"count":1,`)
 
-	pull, _ = g.open(projectAdmin, gittest.Commit{Message: "we do want it", Files: map[string]string{path: labtest.InstanceYAML(labtest.Train.Name, 2) + "# asked for by clara\n"}})
+	pull, _ = g.open(projectAdmin,
+		gittest.Commit{Message: "we do want it",
+			Files: map[string]string{path: labtest.InstanceYAML(labtest.Train.Name, 2) + "# asked for by clara\n"}})
 	g.check(pull, "success")
 	g.mergeAs(pull, githubtest.Merge, viewer, "")
 	g.until("one more", labtest.Train, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
@@ -380,7 +383,8 @@ func TestAuthorAcknowledgesDeletion(t *testing.T) {
 	require.Len(t, g.held(), 8)
 
 	ack := func(who, trailer string) {
-		pull, _ := g.open(who, gittest.Commit{Message: "meant so\n\n" + trailer, Files: map[string]string{"README.md": who + trailer + "\n"}})
+		pull, _ := g.open(who, gittest.Commit{Message: "meant so\n\n" + trailer,
+			Files: map[string]string{"README.md": who + trailer + "\n"}})
 		g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
 	}
 	ack(viewer, found[0])

@@ -25,7 +25,8 @@ func TestLongDeletionIsAcknowledgedInAComment(t *testing.T) {
 		many[path] = labtest.InstanceYAML(n, 0)
 		gone = append(gone, path)
 	}
-	many["platform/policy/lab.yaml"] = strings.Replace(labtest.Files()["platform/policy/lab.yaml"], "max_instances_per_project: 3", "max_instances_per_project: 20", 1)
+	many["platform/policy/lab.yaml"] = strings.Replace(labtest.Files()["platform/policy/lab.yaml"], "max_instances_per_project: 3",
+		"max_instances_per_project: 20", 1)
 	g := newGoverned(t, nil, many)
 	g.forge.SetPermission(tenantOwner, "write")
 	g.forge.SetPermission(labtest.ProjectMember, "write")
@@ -35,7 +36,9 @@ func TestLongDeletionIsAcknowledgedInAComment(t *testing.T) {
 
 	pull, _ := g.open(tenantOwner, gittest.Commit{Message: "tidy up", Remove: gone})
 	said := g.check(pull, "failure")
-	digest := regexp.MustCompile(`Acknowledge-Deletion: ([0-9a-f]+)|/berth ack-delete ([0-9a-f]+)`).FindStringSubmatch(said + g.forge.Comments(pull)[0].Body)
+	digest := regexp.MustCompile(
+		`Acknowledge-Deletion: ([0-9a-f]+)|/berth ack-delete ([0-9a-f]+)`,
+	).FindStringSubmatch(said + g.forge.Comments(pull)[0].Body)
 	require.NotNil(t, digest, said)
 	command := "/berth ack-delete " + digest[1] + digest[2]
 	g.say(pull, labtest.ProjectMember, command, "-1")

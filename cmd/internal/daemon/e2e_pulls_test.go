@@ -62,8 +62,10 @@ func TestStalePlanIsHeldUntilApproved(t *testing.T) {
 	// Both were planned before either was merged.
 	base := g.git.Tip("main")
 	more, _ := g.open(projectAdmin, gittest.Commit{Message: "two workers", Parent: base, Files: trainOf(2)})
-	name := strings.Replace(trainOf(1)[pathOf(t, labtest.Train)], "spec:\n", "spec:\n  config:\n    partitions:\n      - name: quick\n        default: true\n        max_time_minutes: 30\n", 1)
-	config, _ := g.open(projectAdmin, gittest.Commit{Message: "a partition", Parent: base, Files: map[string]string{pathOf(t, labtest.Train): name}})
+	name := strings.Replace(trainOf(1)[pathOf(t, labtest.Train)], "spec:\n",
+		"spec:\n  config:\n    partitions:\n      - name: quick\n        default: true\n        max_time_minutes: 30\n", 1)
+	config, _ := g.open(projectAdmin,
+		gittest.Commit{Message: "a partition", Parent: base, Files: map[string]string{pathOf(t, labtest.Train): name}})
 	g.check(more, "success")
 	g.check(config, "success")
 	_, err := g.forge.Merge(more, githubtest.Merge, projectAdmin)
@@ -90,7 +92,8 @@ func TestStalePlanIsHeldUntilApproved(t *testing.T) {
 func TestMergeQueue(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	one, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
-	two, _ := g.open("dora-genomes", gittest.Commit{Message: "assembly", Parent: g.git.Tip("main"), Files: map[string]string{pathOf(t, labtest.Assembly): g.neighbour}})
+	two, _ := g.open("dora-genomes",
+		gittest.Commit{Message: "assembly", Parent: g.git.Tip("main"), Files: map[string]string{pathOf(t, labtest.Assembly): g.neighbour}})
 	g.check(one, "success")
 	g.check(two, "success")
 	for _, pull := range []int{one, two} {
@@ -174,7 +177,8 @@ func TestTokenReportsStatuses(t *testing.T) {
 	for _, context := range []string{plan.CheckValidate, plan.CheckPlan} {
 		await.True(t, "the success of "+context, says(context, "success"), saw)
 	}
-	k.git.MustCommit(t, "change", gittest.Commit{Message: "misspelt", Files: map[string]string{pathOf(t, labtest.Assembly): strings.Replace(k.neighbour, "display_name", "dislpay_name", 1)}})
+	k.git.MustCommit(t, "change", gittest.Commit{Message: "misspelt",
+		Files: map[string]string{pathOf(t, labtest.Assembly): strings.Replace(k.neighbour, "display_name", "dislpay_name", 1)}})
 	require.NoError(t, k.forge.Sync())
 	await.True(t, "the failure of "+plan.CheckValidate, says(plan.CheckValidate, "failure"), saw)
 	await.True(t, "the finding in the one comment", func() bool {

@@ -46,7 +46,8 @@ func playSchedules(t *testing.T, fields []int, lives int) {
 	s := newSaga(t, lives)
 	want := newField(t, s, 0, 0).play(nil)
 	all := show(want[len(want)-1])
-	for _, words := range []string{"Creates `physics.lattice/", "eletes", "dislpay_name", "1 instance running", "max_gpus_per_instance", "no file of the estate changes"} {
+	for _, words := range []string{"Creates `physics.lattice/", "eletes", "dislpay_name", "1 instance running", "max_gpus_per_instance",
+		"no file of the estate changes"} {
 		require.True(t, strings.Contains(all, words), "of %q nothing came about", words)
 	}
 	// More side by side than there are cores: a field waits most of its time.
@@ -114,9 +115,10 @@ const sagaAt = "tenants/physics/projects/lattice/instances/"
 
 // sagaTexts are instances, in the order in which they are likely.
 var sagaTexts = map[string]string{
-	"plain":  "  display_name: Cluster NAME\n  roles:\n    worker:\n      count: 0\n",
-	"other":  "  display_name: Another name of NAME\n  roles:\n    worker:\n      count: 0\n",
-	"config": "  display_name: Cluster NAME\n  roles:\n    worker:\n      count: 0\n  config:\n    partitions:\n      - name: quick\n        default: true\n        max_time_minutes: 30\n",
+	"plain": "  display_name: Cluster NAME\n  roles:\n    worker:\n      count: 0\n",
+	"other": "  display_name: Another name of NAME\n  roles:\n    worker:\n      count: 0\n",
+	"config": "  display_name: Cluster NAME\n  roles:\n    worker:\n      count: 0\n  config:\n    partitions:\n      - name: quick\n    " +
+		"    default: true\n        max_time_minutes: 30\n",
 	"broken": "  dislpay_name: Cluster NAME\n  roles:\n    worker:\n      count: 0\n",
 	"greedy": "  display_name: Cluster NAME\n  roles:\n    worker:\n      count: 1\n      gpus:\n        type: a100\n        count: 16\n",
 }
@@ -128,12 +130,14 @@ func newSaga(t *testing.T, lives int) *saga {
 	const limits, ours = "platform/policy/lab.yaml", "tenants/physics/policy.yaml"
 	files[limits] = strings.Replace(files[limits], "max_instances_per_project: 3", "max_instances_per_project: 100", 1)
 	text := func(name, kind string) string {
-		return "apiVersion: berth/v1\nkind: Instance\nmetadata:\n  name: " + name + "\nspec:\n  app: slurm\n  version: 22-05\n" + strings.ReplaceAll(sagaTexts[kind], "NAME", name)
+		return "apiVersion: berth/v1\nkind: Instance\nmetadata:\n  name: " + name + "\nspec:\n  app: slurm\n  version: 22-05\n" +
+			strings.ReplaceAll(sagaTexts[kind], "NAME", name)
 	}
 	var commits []*bytes.Buffer
 	commit := func(branch, message string, from int, change map[string]string) int {
 		var in bytes.Buffer
-		fmt.Fprintf(&in, "commit refs/heads/%s\nmark :%d\ncommitter Ada <ada@example.org> 1800000000 +0000\ndata %d\n%s\n", branch, len(commits)+1, len(message), message)
+		fmt.Fprintf(&in, "commit refs/heads/%s\nmark :%d\ncommitter Ada <ada@example.org> 1800000000 +0000\ndata %d\n%s\n", branch,
+			len(commits)+1, len(message), message)
 		if from > 0 {
 			fmt.Fprintf(&in, "from :%d\n", from)
 		}
@@ -152,7 +156,8 @@ func newSaga(t *testing.T, lives int) *saga {
 		return name, sagaAt + name + ".yaml", l.pull%4 == 0
 	}
 	for n := range lives {
-		l := &life{pull: n + 1, author: []string{labtest.ProjectAdmin, labtest.ProjectAdmin, labtest.ProjectMember}[r.IntN(3)], fate: []fate{stays, stays, merged, closed}[r.IntN(4)]}
+		l := &life{pull: n + 1, author: []string{labtest.ProjectAdmin, labtest.ProjectAdmin, labtest.ProjectMember}[r.IntN(3)],
+			fate: []fate{stays, stays, merged, closed}[r.IntN(4)]}
 		if n < 2 {
 			l.author, l.fate = "petra-phys", moves // who owns the tenant
 		} else if n%17 == 5 {
@@ -280,9 +285,11 @@ type field struct {
 const fieldSecret = "the field's secret"
 
 func newField(t *testing.T, s *saga, n, only int) *field {
-	f := &field{T: t, saga: s, n: n, only: only, dir: t.TempDir(), git: gittest.New(t, nil), weather: map[int]githubtest.Schedule{}, rand: rand.New(rand.NewPCG(uint64(n), 0))}
+	f := &field{T: t, saga: s, n: n, only: only, dir: t.TempDir(), git: gittest.New(t, nil), weather: map[int]githubtest.Schedule{},
+		rand: rand.New(rand.NewPCG(uint64(n), 0))}
 	// All objects are in the alternate; a push only moves refs.
-	require.NoError(t, os.WriteFile(filepath.Join(f.git.Dir, "objects", "info", "alternates"), []byte(filepath.Join(s.git.Dir, "objects")+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(f.git.Dir, "objects", "info", "alternates"),
+		[]byte(filepath.Join(s.git.Dir, "objects")+"\n"), 0o600))
 	require.NoError(t, f.git.SetRef("refs/heads/main", s.main))
 	var err error
 	f.listen, err = labtest.FreePort()
@@ -346,7 +353,8 @@ func (f *field) serve() {
 		require.NoError(f, <-ended)
 	})
 	f.Cleanup(f.stop)
-	await.True(f, "a daemon that is ready", func() bool { return s.ready() == nil }, func() any { return fmt.Sprint(s.ready(), "\n", lastLines(f.said)) })
+	await.True(f, "a daemon that is ready", func() bool { return s.ready() == nil },
+		func() any { return fmt.Sprint(s.ready(), "\n", lastLines(f.said)) })
 }
 
 // disturb draws the faults of each pull request and of main.
@@ -357,7 +365,8 @@ func (f *field) disturb() {
 	}
 	for pull := range len(f.lives) + 1 {
 		r := rand.New(rand.NewPCG(uint64(f.n), 100+uint64(pull)))
-		w := githubtest.Weather{Lost: 0.3 * r.Float64(), Fails: 0.2 * r.Float64(), Unheard: 0.2 * r.Float64(), Doubled: 0.4 * r.Float64(), Late: 0.6 * r.Float64(), Behind: 1 + r.IntN(40)}
+		w := githubtest.Weather{Lost: 0.3 * r.Float64(), Fails: 0.2 * r.Float64(), Unheard: 0.2 * r.Float64(), Doubled: 0.4 * r.Float64(),
+			Late: 0.6 * r.Float64(), Behind: 1 + r.IntN(40)}
 		if r.IntN(8) == 0 {
 			w.Lost = 1
 		}
@@ -458,7 +467,8 @@ func (f *field) play(want []scenery) (seen []scenery) {
 				err = f.forge.ClosePull(l.pull)
 			case !now[l.pull].passed():
 			case how == merged:
-				_, err = f.forge.Merge(l.pull, []githubtest.Method{githubtest.Merge, githubtest.Squash, githubtest.Rebase}[l.pull%3], l.author)
+				_, err = f.forge.Merge(l.pull, []githubtest.Method{githubtest.Merge, githubtest.Squash, githubtest.Rebase}[l.pull%3],
+					l.author)
 			default:
 				_, err = f.forge.Enqueue(l.pull)
 			}
@@ -605,7 +615,9 @@ func (f *field) portrait(l *life, merges map[string]int) portrait {
 			if of == "merge" { // of a group of the queue, which was planned on what was before it
 				c.ExternalID, c.Summary = "", ""
 			}
-			out.Checks = append(out.Checks, fmt.Sprintf("%s %s %s %s %s %q %v\n%s", of, c.Name, c.Status, c.Conclusion, c.ExternalID, c.Title, c.Annotations, said(c.Summary)))
+			out.Checks = append(out.Checks,
+				fmt.Sprintf("%s %s %s %s %s %q %v\n%s", of, c.Name, c.Status, c.Conclusion, c.ExternalID, c.Title, c.Annotations,
+					said(c.Summary)))
 		}
 	}
 	slices.Sort(out.Checks)
@@ -634,7 +646,8 @@ func (f *field) until(want scenery) {
 	}, func() any {
 		out, merges := "", f.merges()
 		for _, l := range others {
-			out += fmt.Sprintf("\nBERTH_SCHEDULE=%d/%d, of %s, %s, with %v:\n%s\nnot\n%s", f.n, l.pull, l.author, l.fate, f.actsOf(l), show(f.portrait(l, merges)), show(want[l.pull]))
+			out += fmt.Sprintf("\nBERTH_SCHEDULE=%d/%d, of %s, %s, with %v:\n%s\nnot\n%s", f.n, l.pull, l.author, l.fate, f.actsOf(l),
+				show(f.portrait(l, merges)), show(want[l.pull]))
 		}
 		return out
 	})

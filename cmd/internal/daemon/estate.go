@@ -186,7 +186,8 @@ func (e *estate) openAPI(c *Config) error {
 		identify = provider.identify
 	}
 	h, err := api.New(api.Options{
-		Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Identify: identify, Off: c.API.off(),
+		Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Identify: identify,
+		Off:   c.API.off(),
 		Audit: e.audit, Refused: e.refused, Live: e.live, Leader: e.leaderURL, Log: e.log,
 	})
 	if err != nil {
@@ -199,7 +200,8 @@ func (e *estate) openAPI(c *Config) error {
 // audit records a request for break-glass access. If it was allowed, the record is on the
 // disk when audit returns nil.
 func (e *estate) audit(r audit.Record) error {
-	e.log.Warn("break-glass access requested", "actor", r.Actor, "reason", r.Reason, "verdict", r.Verdict, "permission", r.Permission, "key", r.Key.String(), "correlation_id", r.CorrelationID,
+	e.log.Warn("break-glass access requested", "actor", r.Actor, "reason", r.Reason, "verdict", r.Verdict, "permission", r.Permission,
+		"key", r.Key.String(), "correlation_id", r.CorrelationID,
 		"org_id", r.OrgID, "project_id", r.ProjectID, "app_slug", r.AppSlug)
 	d := e.running.Load()
 	if r.Verdict != audit.Allowed {
@@ -219,7 +221,8 @@ func (e *estate) audit(r audit.Record) error {
 
 // refused records a request of a service account that the read API refused.
 func (e *estate) refused(r audit.Record) {
-	e.log.Info("request of a service account refused", "actor", r.Actor, "reason", r.Reason, "permission", r.Permission, "correlation_id", r.CorrelationID,
+	e.log.Info("request of a service account refused", "actor", r.Actor, "reason", r.Reason, "permission", r.Permission, "correlation_id",
+		r.CorrelationID,
 		"org_id", r.OrgID, "project_id", r.ProjectID, "app_slug", r.AppSlug)
 	if d := e.running.Load(); d != nil {
 		d.loop.Audit(r)

@@ -20,7 +20,8 @@ import (
 // trouble comes later.
 func TestLongStartedConfigurationIsNotRolledBack(t *testing.T) {
 	t.Parallel()
-	k := newKept(t, "north", "", map[string]any{"forge": nil, "api": nil, "workers": 2, "poll": "100ms", "authority": map[string]any{"trust_main": true}})
+	k := newKept(t, "north", "", map[string]any{"forge": nil, "api": nil, "workers": 2, "poll": "100ms",
+		"authority": map[string]any{"trust_main": true}})
 	said := &sink{}
 	s, err := New([]string{k.path}, slog.New(slog.NewTextHandler(said, nil)))
 	require.NoError(t, err)
@@ -41,7 +42,8 @@ func TestLongStartedConfigurationIsNotRolledBack(t *testing.T) {
 	}
 	until("begun", func() bool { return s.ready() == nil })
 	world := filepath.Join(k.dir, "another-world")
-	replace(t, k.path, edited(t, k.path, map[string]any{"workers": 3, "memory_runtime": map[string]any{"directory": world, "backends": []string{"slurm"}}}))
+	replace(t, k.path, edited(t, k.path,
+		map[string]any{"workers": 3, "memory_runtime": map[string]any{"directory": world, "backends": []string{"slurm"}}}))
 	next, err := ReadConfig(k.path)
 	require.NoError(t, err)
 	e.next <- next
@@ -51,7 +53,8 @@ func TestLongStartedConfigurationIsNotRolledBack(t *testing.T) {
 	require.NoError(t, os.WriteFile(world, nil, 0o600))
 	other := filepath.Join(k.dir, "other.yaml")
 	require.NoError(t, os.WriteFile(other, edited(t, k.path, map[string]any{
-		"repository": map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror2")}, "memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world3"), "backends": []string{"slurm"}},
+		"repository":     map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror2")},
+		"memory_runtime": map[string]any{"directory": filepath.Join(k.dir, "world3"), "backends": []string{"slurm"}},
 	}), 0o600))
 	o, err := New([]string{other}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)

@@ -170,7 +170,8 @@ func running(s *plan.Status) bool { return s.Phase == plan.PhaseRunning && settl
 
 // An unknown estate gets an error envelope even where no API is configured.
 func TestUnknownEstateIsNotFound(t *testing.T) {
-	mux := webhooks.Mux(webhooks.MuxOptions{NoAPI: http.HandlerFunc(api.NotServed), Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler)})
+	mux := webhooks.Mux(webhooks.MuxOptions{NoAPI: http.HandlerFunc(api.NotServed), Ready: func() error { return nil },
+		Log: slog.New(slog.DiscardHandler)})
 	for _, path := range []string{"/estates/nope/api/v1/apps/catalog", "/api/v1/apps/catalog"} {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -346,7 +347,8 @@ func TestSyncOfSeveralEstates(t *testing.T) {
 		return onceAll(t, s)
 	}
 	require.NoError(t, sync())
-	south.git.MustCommit(t, "main", gittest.Commit{Message: "nobody", Files: map[string]string{pathOf(t, labtest.Assembly): south.neighbour}})
+	south.git.MustCommit(t, "main",
+		gittest.Commit{Message: "nobody", Files: map[string]string{pathOf(t, labtest.Assembly): south.neighbour}})
 	err := sync()
 	require.ErrorContains(t, err, "estate south: ")
 	require.NotContains(t, err.Error(), "north")
@@ -384,15 +386,20 @@ func TestConflictingEstatesAreRefused(t *testing.T) {
 		one, two map[string]any
 		want     string // "": they go together
 	}{
-		"nothing in common":     {},
-		"one name":              {two: map[string]any{"estate": "one"}, want: "the name estate: one"},
-		"the same address":      {one: map[string]any{"listen": "127.0.0.1:1"}, two: map[string]any{"listen": "127.0.0.1:1"}},
-		"the default address":   {two: map[string]any{"listen": "127.0.0.1:8080"}},
-		"another address":       {one: map[string]any{"listen": "127.0.0.1:1"}, two: map[string]any{"listen": "127.0.0.1:8080"}, want: "listens at one address"},
-		"one cache":             {two: repository("https://git.example/two.git", "", "/var/lib/berth/./one/"), want: "the cache /var/lib/berth/one"},
-		"one repository":        {two: repository("https://git.example/ONE/", "", "/d"), want: "berth's branches in https://git.example/one"},
-		"status beside another": {two: repository("https://git.example/two.git", "https://git.example/one.git", "/d"), want: "berth's branches in https://git.example/one"},
-		"one world":             {two: map[string]any{"memory_runtime": map[string]any{"directory": "/var/lib/world/one", "backends": []string{"slurm"}}}, want: "the memory_runtime in /var/lib/world/one"},
+		"nothing in common":   {},
+		"one name":            {two: map[string]any{"estate": "one"}, want: "the name estate: one"},
+		"the same address":    {one: map[string]any{"listen": "127.0.0.1:1"}, two: map[string]any{"listen": "127.0.0.1:1"}},
+		"the default address": {two: map[string]any{"listen": "127.0.0.1:8080"}},
+		"another address": {one: map[string]any{"listen": "127.0.0.1:1"}, two: map[string]any{"listen": "127.0.0.1:8080"},
+			want: "listens at one address"},
+		"one cache": {two: repository("https://git.example/two.git", "", "/var/lib/berth/./one/"),
+			want: "the cache /var/lib/berth/one"},
+		"one repository": {two: repository("https://git.example/ONE/", "", "/d"),
+			want: "berth's branches in https://git.example/one"},
+		"status beside another": {two: repository("https://git.example/two.git", "https://git.example/one.git", "/d"),
+			want: "berth's branches in https://git.example/one"},
+		"one world": {two: map[string]any{"memory_runtime": map[string]any{"directory": "/var/lib/world/one",
+			"backends": []string{"slurm"}}}, want: "the memory_runtime in /var/lib/world/one"},
 	} {
 		first, second := one(c.one), write("two", c.two)
 		_, err := builtIn().readConfigs([]string{first, second})

@@ -61,7 +61,8 @@ func gated[D interface {
 		}
 		out = append(out, schema.Diagnostic{
 			Severity: schema.SeverityError, Code: "feature.disabled", File: doc.Head().File, Line: 1, Column: 1,
-			Message: fmt.Sprintf("changes of %s documents are switched off by features.%s in berth.yaml; the version in force stays", doc.Head().Key.Kind, feature),
+			Message: fmt.Sprintf("changes of %s documents are switched off by features.%s in berth.yaml; the version in force stays",
+				doc.Head().Key.Kind, feature),
 		})
 	}
 	return out

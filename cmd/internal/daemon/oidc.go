@@ -72,7 +72,8 @@ func newIdentityProvider(c oidcConfig) (*identityProvider, error) {
 		return nil, fmt.Errorf("api.oidc.issuer: %w", err)
 	}
 	if u.Scheme != "https" && !schema.IsLoopback(u.Hostname()) {
-		return nil, errors.New("api.oidc.issuer is plain HTTP to another machine, so every user of the network can forge tokens; use https://")
+		return nil, errors.New("api.oidc.issuer is plain HTTP to another machine, so every user of the network can forge tokens; use " +
+			"https://")
 	}
 	transport := boundedTransport{http.DefaultTransport, rate.NewLimiter(providerRate, providerBurst)}
 	return &identityProvider{config: c, client: &http.Client{Transport: transport, Timeout: providerTimeout}, now: time.Now}, nil
@@ -99,7 +100,8 @@ func (p *identityProvider) identify(ctx context.Context, token string) (string, 
 	}
 	login, _ := claims[p.config.LoginClaim].(string)
 	if !loginForm.MatchString(login) {
-		return "", fmt.Errorf("the token of subject %.100q has no login in its claim %q; let the provider put the person's login at the forge there, or set api.oidc.login_claim", verified.Subject, p.config.LoginClaim)
+		return "", fmt.Errorf("the token of subject %.100q has no login in its claim %q; let the provider put the person's login at the "+
+			"forge there, or set api.oidc.login_claim", verified.Subject, p.config.LoginClaim)
 	}
 	return login, nil
 }
@@ -156,7 +158,8 @@ func (p *identityProvider) verify(ctx context.Context, keys *providerKeys, token
 // the provider did not answer.
 func (p *identityProvider) verifyBy(ctx context.Context, keys *providerKeys, token string) (*oidc.IDToken, error) {
 	watched := &watchedKeys{KeySet: keys}
-	verifier := oidc.NewVerifier(p.config.Issuer, watched, &oidc.Config{ClientID: p.config.Audience, SupportedSigningAlgs: signingMethods(), Now: p.now})
+	verifier := oidc.NewVerifier(p.config.Issuer, watched,
+		&oidc.Config{ClientID: p.config.Audience, SupportedSigningAlgs: signingMethods(), Now: p.now})
 	verified, err := verifier.Verify(ctx, token)
 	var unavailable *providerError
 	if errors.As(watched.err, &unavailable) {

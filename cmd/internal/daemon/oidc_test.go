@@ -44,7 +44,8 @@ func provider(t *testing.T) (issuer string, stop func()) {
 	storage.RegisterClients(storage.WebClient("berth", "secret", callback), storage.WebClient("other", "secret", callback))
 	server := httptest.NewUnstartedServer(nil)
 	issuer = "http://" + server.Listener.Addr().String()
-	users := people{"anna": {ID: "anna", Username: "anna", Password: "right"}, "no login": {ID: "no login", Username: "no login", Password: "right"}}
+	users := people{"anna": {ID: "anna", Username: "anna", Password: "right"},
+		"no login": {ID: "no login", Username: "no login", Password: "right"}}
 	log := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(log) }) // the provider replaces it
 	server.Config.Handler = exampleop.SetupServer(issuer, storage.NewStorage(users), slog.New(slog.DiscardHandler), false)
@@ -65,13 +66,15 @@ func logIn(t *testing.T, issuer, client, person string) string {
 		require.NoError(t, err)
 		return at
 	}
-	query := url.Values{"client_id": {client}, "redirect_uri": {callback}, "response_type": {"code"}, "scope": {"openid profile"}, "state": {"s"}, "nonce": {"n"}}
+	query := url.Values{"client_id": {client}, "redirect_uri": {callback}, "response_type": {"code"}, "scope": {"openid profile"},
+		"state": {"s"}, "nonce": {"n"}}
 	login := next(browser.Get(issuer + "/auth?" + query.Encode()))
 	request := login.Query().Get("authRequestID")
 	back := next(browser.PostForm(issuer+"/login/username", url.Values{"id": {request}, "username": {person}, "password": {"right"}}))
 	code := next(browser.Get(back.String())).Query().Get("code")
 	require.NotEmpty(t, code)
-	r, err := http.NewRequest(http.MethodPost, issuer+"/oauth/token", strings.NewReader(url.Values{"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {callback}}.Encode()))
+	r, err := http.NewRequest(http.MethodPost, issuer+"/oauth/token",
+		strings.NewReader(url.Values{"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {callback}}.Encode()))
 	require.NoError(t, err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.SetBasicAuth(client, "secret")
@@ -124,7 +127,8 @@ func TestProviderIdentifiesPeople(t *testing.T) {
 	shared, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte("secret"))
 	require.NoError(t, err)
 	parts := strings.Split(anna, ".")
-	for name, token := range map[string]string{"forged": forged, "unsigned": unsigned, "shared secret": shared, "no signature": parts[0] + "." + parts[1] + "."} {
+	for name, token := range map[string]string{"forged": forged, "unsigned": unsigned, "shared secret": shared,
+		"no signature": parts[0] + "." + parts[1] + "."} {
 		login, err := p.identify(context.Background(), token)
 		require.Error(t, err, name)
 		require.Empty(t, login, name)
@@ -174,7 +178,8 @@ func TestProviderIsAskedAtABoundedRate(t *testing.T) {
 	p.client.Transport = boundedTransport{http.DefaultTransport, rate.NewLimiter(0, providerBurst)} // the clock does not advance
 	key, err := signingKey()
 	require.NoError(t, err)
-	token, err := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{"iss": issuer, "aud": "berth", "sub": "anna", "exp": time.Now().Add(time.Hour).Unix()}).SignedString(key)
+	token, err := jwt.NewWithClaims(jwt.SigningMethodRS256,
+		jwt.MapClaims{"iss": issuer, "aud": "berth", "sub": "anna", "exp": time.Now().Add(time.Hour).Unix()}).SignedString(key)
 	require.NoError(t, err)
 	for range 100 {
 		_, err = p.identify(context.Background(), token)
@@ -209,7 +214,8 @@ func TestWithdrawnKeyIsRefused(t *testing.T) {
 	defer server.Close()
 	issuer = server.URL
 	start := time.Now()
-	signed := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{"iss": issuer, "aud": "berth", "sub": "anna", "exp": start.Add(3 * time.Hour).Unix()})
+	signed := jwt.NewWithClaims(jwt.SigningMethodRS256,
+		jwt.MapClaims{"iss": issuer, "aud": "berth", "sub": "anna", "exp": start.Add(3 * time.Hour).Unix()})
 	signed.Header["kid"] = "k1"
 	token, err := signed.SignedString(key)
 	require.NoError(t, err)
@@ -280,7 +286,8 @@ func TestWaitingCallsShareOneRequest(t *testing.T) {
 }
 
 func TestProviderNeedsAProtectedConnection(t *testing.T) {
-	for issuer, ok := range map[string]bool{"https://id.example": true, "http://127.0.0.1:80": true, "http://localhost": true, "http://id.example": false, "http://localhost.example": false} {
+	for issuer, ok := range map[string]bool{"https://id.example": true, "http://127.0.0.1:80": true, "http://localhost": true,
+		"http://id.example": false, "http://localhost.example": false} {
 		_, err := newIdentityProvider(oidcConfig{Issuer: issuer, Audience: "berth"})
 		require.Equal(t, ok, err == nil, "%s: %v", issuer, err)
 	}

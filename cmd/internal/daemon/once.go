@@ -149,10 +149,12 @@ func (c *Config) uncommitted(ctx context.Context) (warnings []string, err error)
 		if n > maxNames {
 			names = append(slices.Clone(names[:maxNames]), "…")
 		}
-		warnings = append(warnings, fmt.Sprintf("%s in %s not committed, so not in force: %s; next: git add . && git commit", cli.Count(n, "file"), dir, strings.Join(names, ", ")))
+		warnings = append(warnings, fmt.Sprintf("%s in %s not committed, so not in force: %s; next: git add . && git commit",
+			cli.Count(n, "file"), dir, strings.Join(names, ", ")))
 	}
 	if w.Branch != c.Repository.Branch {
-		warnings = append(warnings, fmt.Sprintf("%s has %s checked out; Berth reads %s; next: git switch %s", dir, w.Branch, c.Repository.Branch, c.Repository.Branch))
+		warnings = append(warnings, fmt.Sprintf("%s has %s checked out; Berth reads %s; next: git switch %s", dir, w.Branch,
+			c.Repository.Branch, c.Repository.Branch))
 	}
 	return warnings, nil
 }

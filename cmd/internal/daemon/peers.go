@@ -52,7 +52,8 @@ func (k conflictCheck) peers() {
 		return err == nil && u.Scheme == "http" && !schema.IsLoopback(u.Hostname())
 	}
 	k.check(plain(k.config.API.URL), "api.url", "api.url", "people would send their tokens without encryption: use https")
-	k.check(len(k.config.API.Peers) > 0 && k.config.API.URL == "", "api.peers", "api.url", "missing: a daemon with peers needs its own URL, which its leadership record has")
+	k.check(len(k.config.API.Peers) > 0 && k.config.API.URL == "", "api.peers", "api.url",
+		"missing: a daemon with peers needs its own URL, which its leadership record has")
 	for i, p := range k.config.API.Peers {
 		at := fmt.Sprintf("api.peers[%d]", i)
 		k.check(plain(p), at, at, "people would send their tokens without encryption: use https")

@@ -45,7 +45,8 @@ func TestStandbyLeadsAfterTheLeader(t *testing.T) {
 			"interval":       "200ms", "poll": "1h", "flush_window": "50ms",
 		}, nil)
 	}
-	k.git.MustCommit(t, "main", gittest.Commit{Message: "add assembly", Parent: k.git.Tip("main"), Files: map[string]string{labtest.AssemblyFile: labtest.AssemblyYAML()}})
+	k.git.MustCommit(t, "main", gittest.Commit{Message: "add assembly", Parent: k.git.Tip("main"),
+		Files: map[string]string{labtest.AssemblyFile: labtest.AssemblyYAML()}})
 	state := func(i int, path string) (code int, text string) {
 		res, err := http.Get(urls[i] + path)
 		if err != nil {

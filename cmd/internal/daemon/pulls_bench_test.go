@@ -79,7 +79,8 @@ func newCrowd(b *testing.B, documents int) *crowd {
 	}
 	config, err := yaml.Marshal(map[string]any{
 		"estate": "crowd", "listen": c.listen, "authority": map[string]any{"trust_main": true},
-		"repository": map[string]any{"url": c.forge.CloneURL(), "token": secret("git", labtest.Token), "allow_http": true, "directory": filepath.Join(c.dir, "mirror")},
+		"repository": map[string]any{"url": c.forge.CloneURL(), "token": secret("git", labtest.Token), "allow_http": true,
+			"directory": filepath.Join(c.dir, "mirror")},
 		"forge": map[string]any{"kind": "github",
 			"api_url": c.forge.APIURL(), "owner": "example", "repository": "estate", "login": labtest.App + "[bot]", "report": "checks",
 			"token": secret("token", labtest.Token), "webhook_secret": secret("secret", "s"),
@@ -98,7 +99,8 @@ func (c *crowd) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Lo
 func (c *crowd) world() {
 	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions(), Releases: backends.Releases()})
 	require.NoError(c, err)
-	d, err := decide.New(decide.Options{Loader: loader}).Commit(c.Context(), decide.Standing{}, []decide.Step{{Commit: "c", Tree: schemaestate.Files(c.files)}}, time.Now().UTC().Format(time.DateOnly))
+	d, err := decide.New(decide.Options{Loader: loader}).Commit(c.Context(), decide.Standing{},
+		[]decide.Step{{Commit: "c", Tree: schemaestate.Files(c.files)}}, time.Now().UTC().Format(time.DateOnly))
 	require.NoError(c, err)
 	require.Empty(c, d.Held)
 	require.NoError(c, os.Mkdir(filepath.Join(c.dir, "world"), 0o700))
@@ -107,7 +109,8 @@ func (c *crowd) world() {
 		for _, m := range members {
 			states[m.Name] = map[string]any{"node": m.Node, "state": plan.Running, "starts": 1}
 		}
-		data, err := json.Marshal(map[string]any{"applied": plan.Unit{Effective: *d.Effective.Unit(key), Members: members}, "complete": true, "members": states})
+		data, err := json.Marshal(map[string]any{"applied": plan.Unit{Effective: *d.Effective.Unit(key), Members: members},
+			"complete": true, "members": states})
 		require.NoError(c, err)
 		require.NoError(c, os.WriteFile(filepath.Join(c.dir, "world", memory.UnitFile(key)), data, 0o600))
 	}
@@ -118,7 +121,8 @@ func (c *crowd) world() {
 func (c *crowd) serve(pace *github.Pacer) {
 	c.Helper()
 	said := &sink{}
-	s, err := New([]string{filepath.Join(c.dir, "berth.yaml")}, slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	s, err := New([]string{filepath.Join(c.dir, "berth.yaml")},
+		slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	require.NoError(c, err)
 	if pace != nil {
 		s.all[0].config.Load().limiter = pace
@@ -383,7 +387,8 @@ func BenchmarkPullsOpen(b *testing.B) {
 		main := c.git.Tip("main")
 		began = time.Now()
 		for i := range open {
-			_ = exec.CommandContext(b.Context(), "git", "--git-dir", c.git.Dir, "merge-tree", "--write-tree", main, fmt.Sprintf("change-%03d", i)).Run()
+			_ = exec.CommandContext(b.Context(), "git", "--git-dir", c.git.Dir, "merge-tree", "--write-tree", main,
+				fmt.Sprintf("change-%03d", i)).Run()
 		}
 		b.ReportMetric(ms(time.Since(began)), "merge-tree-ms")
 		require.Empty(b, c.forge.Violations())

@@ -39,7 +39,8 @@ func logSubmission(log *slog.Logger, d *schema.Desired, c queueing.Caller, reque
 		app = d.AppOf(c.Instance)
 		m = d.QueueMapOf(app, c.Instance.Tenant, c.Instance.Project)
 	}
-	fields := []any{"correlation_id", c.CorrelationID, "org_id", c.Instance.Tenant, "project_id", c.Instance.ProjectID(), "app_instance_id", c.Instance.Name, "app_slug", app}
+	fields := []any{"correlation_id", c.CorrelationID, "org_id", c.Instance.Tenant, "project_id", c.Instance.ProjectID(), "app_instance_id",
+		c.Instance.Name, "app_slug", app}
 	resolved := boundary.Attempted(m, requested)
 	if err == nil && job.Resolution != nil {
 		resolved = *job.Resolution
@@ -62,9 +63,11 @@ func queueMapLog(log *slog.Logger) func(plan.Event) {
 			return
 		}
 		fields := append([]any{
-			"correlation_id", e.CorrelationID, "org_id", m.OrgID, "project_id", m.ProjectID, "app_slug", m.AppSlug, "queue_map", m.ResourceName, "applies_to", m.AppliesTo, "commit", reconciler.Short(m.Revision),
+			"correlation_id", e.CorrelationID, "org_id", m.OrgID, "project_id", m.ProjectID, "app_slug", m.AppSlug, "queue_map",
+			m.ResourceName, "applies_to", m.AppliesTo, "commit", reconciler.Short(m.Revision),
 		}, boundary.ChangeFields(m.Telemetry.Adapter, m.Telemetry.TenantID, m.Telemetry.WorkspaceID, m.Telemetry.TraceID)...)
-		rollback := []any{"owner", m.Rollback.Owner, "reason", m.Rollback.Reason, "expires_at", m.Rollback.ExpiresAt, "follow_up", m.Rollback.FollowUp, "runbook", m.Rollback.Runbook}
+		rollback := []any{"owner", m.Rollback.Owner, "reason", m.Rollback.Reason, "expires_at", m.Rollback.ExpiresAt, "follow_up",
+			m.Rollback.FollowUp, "runbook", m.Rollback.Runbook}
 		switch event.Type(e.EventType) {
 		case event.QueueModeChanged:
 			log.Info("mode of a queue map changed", append(fields, "from", m.PreviousMode, "to", m.Status)...)
@@ -81,7 +84,8 @@ func queueMapLog(log *slog.Logger) func(plan.Event) {
 // effect records an effect on a unit that runs. The ledger of the host has it before; berth/status gets it
 // with the next commit.
 func (e *estate) effect(r audit.Record) {
-	e.log.Info("effect on a running unit requested", "action", r.Action, "actor", r.Actor, "permission", r.Permission, "correlation_id", r.CorrelationID,
+	e.log.Info("effect on a running unit requested", "action", r.Action, "actor", r.Actor, "permission", r.Permission, "correlation_id",
+		r.CorrelationID,
 		"org_id", r.OrgID, "project_id", r.ProjectID, "app_slug", r.AppSlug, "app_instance_id", r.Key.Name)
 	if d := e.running.Load(); d != nil {
 		d.loop.Audit(r)

@@ -71,7 +71,8 @@ func (q *queueClient) submitted(key string, cut time.Duration) string {
 	var text []byte
 	await.True(q.t, "the answer to "+key, func() bool {
 		status, text = q.do(ctx, "POST", assemblyJobs, queue.Request{Script: "#!/bin/sh\ntrue\n", Name: key}, key)
-		require.Contains(q.t, []int{http.StatusCreated, 0, http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusUnauthorized, http.StatusNotFound}, status, "%s", text)
+		require.Contains(q.t, []int{http.StatusCreated, 0, http.StatusServiceUnavailable, http.StatusTooManyRequests,
+			http.StatusUnauthorized, http.StatusNotFound}, status, "%s", text)
 		return status == http.StatusCreated
 	}, func() any { return fmt.Sprintf("%d %s", status, text) })
 	var job queue.Job
@@ -91,7 +92,8 @@ func submitsOnce(t *testing.T, seed uint64, submits, cuts, kills int) {
 		"listen": listen, "forge": nil, "authority": map[string]any{"trust_main": true},
 		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.AssemblyOwner, "token": map[string]string{"file": secret}}}},
 	})
-	k.git.MustCommit(t, "main", gittest.Commit{Message: "add assembly", Parent: k.git.Tip("main"), Files: map[string]string{labtest.AssemblyFile: labtest.AssemblyYAML()}})
+	k.git.MustCommit(t, "main", gittest.Commit{Message: "add assembly", Parent: k.git.Tip("main"),
+		Files: map[string]string{labtest.AssemblyFile: labtest.AssemblyYAML()}})
 	q := &queueClient{t, listen, token}
 	p := serveProcess(t, k.path)
 	require.NotEmpty(t, q.submitted("first", 0))
@@ -143,7 +145,8 @@ func submitsOnce(t *testing.T, seed uint64, submits, cuts, kills int) {
 		require.NoError(t, err)
 		defer repo.Close()
 		for line, err := range repo.Audit(t.Context(), k.git.Tip(reconciler.BranchStatus), statusbranch.LogOrder{}) {
-			if err == nil && line.Value.Action == "queue.submit" && line.Value.Actor == labtest.AssemblyOwner && line.Value.Permission == "scheduler.queue.submit" {
+			if err == nil && line.Value.Action == "queue.submit" && line.Value.Actor == labtest.AssemblyOwner &&
+				line.Value.Permission == "scheduler.queue.submit" {
 				return true
 			}
 		}
@@ -198,7 +201,8 @@ func TestQueueTelemetryIsLogged(t *testing.T) {
 	put := func(mode, more string) {
 		k.git.MustCommit(t, "main", gittest.Commit{Message: "change the map", Parent: k.git.Tip("main"), Files: map[string]string{
 			labtest.AssemblyFile: labtest.AssemblyYAML(), "platform/queues/README.md": "# How to go back\n",
-			"platform/queues/genomes.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: genomes}\nspec:\n  app: slurm\n  applies_to: [biology.genomes]\n  queues: [{queue: short, partition: assembly}]\n" +
+			"platform/queues/genomes.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: genomes}\nspec:\n  app: slurm\n  " +
+				"applies_to: [biology.genomes]\n  queues: [{queue: short, partition: assembly}]\n" +
 				"  runbook: platform/queues/README.md\n  contract: " + boundary.Contract() + "\n  mode: " + mode + "\n" + more,
 		}})
 	}
@@ -212,7 +216,8 @@ func TestQueueTelemetryIsLogged(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-done })
 
 	fields := func(line map[string]any) (all []any) {
-		for _, name := range []string{"tenant_id", "workspace_id", "job_id", "slurm_adapter", "slurm_contract_version", "requested_queue_name", "resolved_queue_name", "used_fallback"} {
+		for _, name := range []string{"tenant_id", "workspace_id", "job_id", "slurm_adapter", "slurm_contract_version",
+			"requested_queue_name", "resolved_queue_name", "used_fallback"} {
 			value, ok := line[name]
 			require.True(t, ok, "%s in %v", name, line)
 			all = append(all, value)
@@ -222,7 +227,8 @@ func TestQueueTelemetryIsLogged(t *testing.T) {
 	}
 	q := &queueClient{t, listen, token}
 	id := q.submitted("first", 0)
-	require.Equal(t, []any{"biology", "biology.genomes", id, "memory", "", "", "", false}, fields(lines.of("job submitted")[0]), "the memory runtime has no modes")
+	require.Equal(t, []any{"biology", "biology.genomes", id, "memory", "", "", "", false}, fields(lines.of("job submitted")[0]),
+		"the memory runtime has no modes")
 	status, text := q.do(t.Context(), "POST", assemblyJobs, queue.Request{Script: "#!/bin/sh\nfalse\n", Queue: "gpu"}, "first")
 	require.Equal(t, http.StatusConflict, status, "%s", text)
 	refused := lines.of("job not submitted")
@@ -231,7 +237,8 @@ func TestQueueTelemetryIsLogged(t *testing.T) {
 	require.Equal(t, "idempotency key was used for another job", last["class"])
 
 	change := []any{"biology", "biology.genomes", "", "passthrough", boundary.ContractVersion, "", "", false}
-	put("passthrough", "  rollback: {owner: ops, reason: incident 7, expires_at: \"2099-12-31\", follow_up: task 12, runbook: platform/queues/README.md}\n")
+	put("passthrough", "  rollback: {owner: ops, reason: incident 7, expires_at: \"2099-12-31\", follow_up: task 12, runbook: "+
+		"platform/queues/README.md}\n")
 	rollback := func(what string) {
 		t.Helper()
 		await.Equal(t, "the line of a rollback that "+what, 1, func() int { return len(lines.of("rollback of a queue map " + what)) })
@@ -248,9 +255,11 @@ func TestQueueTelemetryIsLogged(t *testing.T) {
 	require.Equal(t, "ops", lines.of("rollback of a queue map ended")[0]["owner"])
 
 	// The expiry, which takes another day.
-	payload, err := json.Marshal(event.QueueMap{Status: "passthrough", Rollback: event.Rollback{Owner: "ops", ExpiresAt: "2026-11-23"}, Telemetry: event.Telemetry{TraceID: schema.TraceID("r1"), Adapter: "passthrough"}})
+	payload, err := json.Marshal(event.QueueMap{Status: "passthrough", Rollback: event.Rollback{Owner: "ops", ExpiresAt: "2026-11-23"},
+		Telemetry: event.Telemetry{TraceID: schema.TraceID("r1"), Adapter: "passthrough"}})
 	require.NoError(t, err)
-	queueMapLog(slog.New(slog.NewJSONHandler(lines, nil)))(plan.Event{EventType: string(event.QueueRollbackExpired), CorrelationID: "r1", Payload: payload})
+	queueMapLog(slog.New(slog.NewJSONHandler(lines, nil)))(plan.Event{EventType: string(event.QueueRollbackExpired), CorrelationID: "r1",
+		Payload: payload})
 	expired := lines.of("rollback of a queue map has expired")
 	require.Len(t, expired, 1)
 	require.Equal(t, []any{"WARN", "ops", "2026-11-23"}, []any{expired[0]["level"], expired[0]["owner"], expired[0]["expires_at"]})
@@ -263,13 +272,17 @@ func TestRefusedSubmissionHasTheNineFields(t *testing.T) {
 	m.Key = schema.Key{Kind: schema.KindQueueMap, Name: "all"}
 	i := &schema.Instance{Spec: schema.InstanceSpec{App: "slurm"}}
 	i.Key = schema.InstanceKey("physics", "lattice", "train")
-	d := &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{"physics": {Projects: map[string]*schema.ProjectEstate{"lattice": {Instances: map[string]*schema.Instance{"train": i}}}}}}
+	d := &schema.Desired{Platform: &schema.Platform{},
+		Tenants: map[string]*schema.TenantEstate{"physics": {Projects: map[string]*schema.ProjectEstate{"lattice": {Instances: map[string]*schema.Instance{"train": i}}}}}}
 	d.Platform.Put(m)
 	for _, class := range []error{queue.ErrConfiguration, queue.ErrDenied, queue.ErrUnavailable} {
 		lines := &logLines{}
-		logSubmission(slog.New(slog.NewJSONHandler(lines, nil)), d, queueing.Caller{Instance: i.Key, CorrelationID: "r1"}, "gpu", queue.Job{}, fmt.Errorf("%w: why", class))
+		logSubmission(slog.New(slog.NewJSONHandler(lines, nil)), d, queueing.Caller{Instance: i.Key, CorrelationID: "r1"}, "gpu",
+			queue.Job{}, fmt.Errorf("%w: why", class))
 		line := lines.of("job not submitted")[0]
-		require.Equal(t, []any{"physics", "physics.lattice", "", "stub-policy", boundary.ContractVersion, "gpu", "", false, schema.TraceID("r1"), class.Error()},
-			[]any{line["tenant_id"], line["workspace_id"], line["job_id"], line["slurm_adapter"], line["slurm_contract_version"], line["requested_queue_name"], line["resolved_queue_name"], line["used_fallback"], line["trace_id"], line["class"]})
+		require.Equal(t, []any{"physics", "physics.lattice", "", "stub-policy", boundary.ContractVersion, "gpu", "", false,
+			schema.TraceID("r1"), class.Error()},
+			[]any{line["tenant_id"], line["workspace_id"], line["job_id"], line["slurm_adapter"], line["slurm_contract_version"],
+				line["requested_queue_name"], line["resolved_queue_name"], line["used_fallback"], line["trace_id"], line["class"]})
 	}
 }

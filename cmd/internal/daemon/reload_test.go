@@ -127,9 +127,11 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	// A valid configuration that cannot be started is rolled back.
 	inTheWay := filepath.Join(k.dir, "in-the-way")
 	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
-	replace(t, k.path, edited(t, plain, map[string]any{"workers": 7, "memory_runtime": map[string]any{"directory": inTheWay, "backends": []string{"slurm"}}}))
+	replace(t, k.path, edited(t, plain,
+		map[string]any{"workers": 7, "memory_runtime": map[string]any{"directory": inTheWay, "backends": []string{"slurm"}}}))
 	s.eventually("left again", func() bool {
-		return strings.Contains(s.said.String(), "valid configuration failed to start") && e.config.Load().Workers == 6 && s.estates.ready() == nil
+		return strings.Contains(s.said.String(), "valid configuration failed to start") && e.config.Load().Workers == 6 &&
+			s.estates.ready() == nil
 	})
 	require.Equal(t, 1.0, s.metric("berth_config_refused", "north"))
 
@@ -183,7 +185,8 @@ func TestSharedValuesChangeTogether(t *testing.T) {
 		return f
 	}
 	one, two, three := files(1), files(2), files(3)
-	a, b := newKept(t, "north", "", map[string]any{"tls": one, "workers": 2}), newKept(t, "south", "", map[string]any{"tls": one, "workers": 2})
+	a, b := newKept(t, "north", "", map[string]any{"tls": one, "workers": 2}),
+		newKept(t, "south", "", map[string]any{"tls": one, "workers": 2})
 	s, err := New([]string{a.path, b.path}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	r, err := newReloader(s)
@@ -219,7 +222,8 @@ func pair(t testing.TB, serial int64) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"berth.example"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"berth.example"}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	require.NoError(t, err)
 	raw, err := x509.MarshalPKCS8PrivateKey(private)

@@ -17,7 +17,9 @@ func TestRetention(t *testing.T) {
 	require.Equal(t, 90*24*time.Hour, c.retention())
 	path := filepath.Join(t.TempDir(), "berth.yaml")
 	write := func(retention string) {
-		require.NoError(t, os.WriteFile(path, []byte("repository: {url: \"https://g.example/e.git\", token: {env: T}, directory: /d}\nauthority: {trust_main: true}\napi: {}\nretention: "+retention+"\npoll: 90s\n"), 0o600))
+		require.NoError(t, os.WriteFile(path,
+			[]byte("repository: {url: \"https://g.example/e.git\", token: {env: T}, directory: /d}\nauthority: {trust_main: true}\napi: "+
+				"{}\nretention: "+retention+"\npoll: 90s\n"), 0o600))
 	}
 	write("7d")
 	read, err := ReadConfig(path)

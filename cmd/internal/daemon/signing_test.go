@@ -17,7 +17,8 @@ func TestSigningKey(t *testing.T) {
 	dir := t.TempDir()
 	keygen := func(name, passphrase string, args ...string) string {
 		file := filepath.Join(dir, name)
-		out, err := exec.CommandContext(t.Context(), "ssh-keygen", append([]string{"-q", "-N", passphrase, "-C", "", "-f", file}, args...)...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "ssh-keygen",
+			append([]string{"-q", "-N", passphrase, "-C", "", "-f", file}, args...)...).CombinedOutput()
 		require.NoError(t, err, string(out))
 		return file
 	}

@@ -25,7 +25,9 @@ func TestSyncEndsAtRefusedCredential(t *testing.T) {
 	t.Cleanup(s.Close)
 	dir := t.TempDir()
 	token, config := filepath.Join(dir, "token"), filepath.Join(dir, "berth.yaml")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, "repository: {url: %q, directory: cache, token: {file: %s}}\nauthority: {trust_main: true}\n", s.URL, token), 0o600))
+	require.NoError(t, os.WriteFile(config,
+		fmt.Appendf(nil, "repository: {url: %q, directory: cache, token: {file: %s}}\nauthority: {trust_main: true}\n", s.URL, token),
+		0o600))
 	once := func() error {
 		all, err := New([]string{config}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)

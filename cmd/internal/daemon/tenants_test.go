@@ -22,19 +22,26 @@ func TestServeATenantsOwnRepository(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	own, err := gittest.Start(gittest.Options{Dir: filepath.Join(dir, "own"), Token: "of-the-tenant", Files: map[string]string{
-		"projects/lab/project.yaml":              "apiVersion: berth/v1\nkind: Project\nmetadata: {name: lab}\nspec: {display_name: lab}\n",
-		"projects/lab/entitlements/batch.yaml":   "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: batch}\nspec: {enabled: true}\n",
-		"projects/lab/instances/train.yaml":      "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: train}\nspec: {app: batch, version: v1, display_name: train, roles: {controller: {count: 1}}}\n",
+		"projects/lab/project.yaml": "apiVersion: berth/v1\nkind: Project\nmetadata: {name: lab}\nspec: {display_name: lab}\n",
+		"projects/lab/entitlements/batch.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: batch}\nspec: {enabled: " +
+			"true}\n",
+		"projects/lab/instances/train.yaml": "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: train}\nspec: {app: batch, " +
+			"version: v1, display_name: train, roles: {controller: {count: 1}}}\n",
 		".github/workflows/what-is-about-it.yml": "on: push\n",
 		"LICENSE":                                "theirs\n",
 	}})
 	require.NoError(t, err)
 	defer own.Close()
 	estate := gittest.New(t, map[string]string{
-		"platform/catalog/batch/app.yaml": "apiVersion: berth/v1\nkind: App\nmetadata: {name: batch}\nspec: {display_name: Batch, category: scheduler, publisher: platform, status: active}\n",
-		"platform/catalog/batch/v1.yaml":  "apiVersion: berth/v1\nkind: AppVersion\nmetadata: {name: v1}\nspec:\n  version: 22.05.8\n  runtime_backend: slurm\n  status: active\n  manifest: {roles: {controller: {node_role: controller, control_plane: true, min: 1, max: 1}}}\n",
-		"platform/nodes/ctl.yaml":         "apiVersion: berth/v1\nkind: Node\nmetadata: {name: ctl}\nspec: {address: 10.9.0.1, region: eu-1, sku: standard, roles: [controller], capacity: {cpus: 4, memory_mib: 8000}}\n",
-		"tenants/physics/tenant.yaml":     "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\nspec: {display_name: Physics, repository: {url: \"" + own.URL + "\"}}\n",
+		"platform/catalog/batch/app.yaml": "apiVersion: berth/v1\nkind: App\nmetadata: {name: batch}\nspec: {display_name: Batch, " +
+			"category: scheduler, publisher: platform, status: active}\n",
+		"platform/catalog/batch/v1.yaml": "apiVersion: berth/v1\nkind: AppVersion\nmetadata: {name: v1}\nspec:\n  version: 22.05.8\n  " +
+			"runtime_backend: slurm\n  status: active\n  manifest: {roles: {controller: {node_role: controller, control_plane: true, " +
+			"min: 1, max: 1}}}\n",
+		"platform/nodes/ctl.yaml": "apiVersion: berth/v1\nkind: Node\nmetadata: {name: ctl}\nspec: {address: 10.9.0.1, region: eu-1, " +
+			"sku: standard, roles: [controller], capacity: {cpus: 4, memory_mib: 8000}}\n",
+		"tenants/physics/tenant.yaml": "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\nspec: {display_name: Physics, " +
+			"repository: {url: \"" + own.URL + "\"}}\n",
 	})
 	token := filepath.Join(dir, "token")
 	require.NoError(t, os.WriteFile(token, []byte("of-the-tenant\n"), 0o600))
@@ -81,13 +88,16 @@ func TestTenantsInTheConfiguration(t *testing.T) {
 		{"{url: \"ssh://git@g.example/p.git\", ssh_key: /k, known_hosts: /h}", ""},
 		{"{url: \"ssh://git@g.example/p.git\", known_hosts: /h}", ":2:11: tenants.physics.ssh_key: an ssh:// URL needs it"},
 		{"{url: \"ssh://git@g.example/p.git\", ssh_key: /k}", "tenants.physics.known_hosts: an ssh:// URL needs it"},
-		{"{url: \"ssh://git@g.example/p.git\", ssh_key: /k, known_hosts: /h, token: {env: T}}", "tenants.physics.token: it is for https://"},
+		{"{url: \"ssh://git@g.example/p.git\", ssh_key: /k, known_hosts: /h, token: {env: T}}",
+			"tenants.physics.token: it is for https://"},
 		{"{url: \"https://g.example/p.git\", ssh_key: /k}", "tenants.physics.ssh_key: it is for ssh://"},
 		{"{url: \"file:///etc\"}", ":2:26: tenants.physics.url"},
 		{"{token: {env: T}}", "tenants.physics.url: is missing"},
 	} {
 		path := filepath.Join(t.TempDir(), "berth.yaml")
-		require.NoError(t, os.WriteFile(path, []byte("repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants: {physics: "+c.tenant+"}\nauthority: {trust_main: true}\n"), 0o600))
+		require.NoError(t, os.WriteFile(path,
+			[]byte("repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants: {physics: "+c.tenant+
+				"}\nauthority: {trust_main: true}\n"), 0o600))
 		_, err := ReadConfig(path)
 		if c.want == "" {
 			require.NoError(t, err)

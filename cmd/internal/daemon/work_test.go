@@ -32,11 +32,17 @@ func TestDeliveriesStartWork(t *testing.T) {
 		{"push", []webhooks.Event{{Kind: webhooks.Push, Repo: "lab/estate", Ref: "refs/heads/main"}}, woken{"estate"}},
 		{"names are written as people like", []webhooks.Event{{Kind: webhooks.Push, Repo: "Lab/Estate"}}, woken{"estate"}},
 		{"pull request", []webhooks.Event{{Kind: webhooks.PullRequest, Repo: "lab/estate", Number: 7}}, woken{"pull 7"}},
-		{"rerun", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}}, woken{"check abc again", "until abc is shown", "show 7 again", "pull 7"}},
-		{"rerun of a fork's", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc"}}, woken{"check abc again", "until abc is shown", "show 0 again", "pulls"}},
-		{"rerun of two", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 9, Commit: "abc"}, {Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}},
-			woken{"check abc again", "until abc is shown", "show 7 again", "pull 7", "check abc again", "until abc is shown", "show 9 again", "pull 9"}},
-		{"a group of the merge queue", []webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-7-abc", Commit: "abc"}}, woken{"group refs/heads/gh-readonly-queue/main/pr-7-abc"}},
+		{"rerun", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}},
+			woken{"check abc again", "until abc is shown", "show 7 again", "pull 7"}},
+		{"rerun of a fork's", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Commit: "abc"}},
+			woken{"check abc again", "until abc is shown", "show 0 again", "pulls"}},
+		{"rerun of two", []webhooks.Event{{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 9, Commit: "abc"},
+			{Kind: webhooks.Rerequest, Repo: "lab/estate", Number: 7, Commit: "abc"}},
+			woken{"check abc again", "until abc is shown", "show 7 again", "pull 7", "check abc again", "until abc is shown",
+				"show 9 again", "pull 9"}},
+		{"a group of the merge queue",
+			[]webhooks.Event{{Kind: webhooks.MergeGroup, Repo: "lab/estate", Ref: "refs/heads/gh-readonly-queue/main/pr-7-abc",
+				Commit: "abc"}}, woken{"group refs/heads/gh-readonly-queue/main/pr-7-abc"}},
 		{"what could not be read", []webhooks.Event{{Kind: webhooks.Unread}}, woken{"estate", "pulls"}},
 		{"nothing", nil, nil},
 	} {
@@ -53,7 +59,8 @@ func TestDeliveriesStartWork(t *testing.T) {
 	for _, kind := range []webhooks.Kind{webhooks.Push, webhooks.PullRequest, webhooks.Rerequest, webhooks.Command, webhooks.MergeGroup} {
 		for _, repo := range []string{"lab/other", "other/estate", "lab/estate/", "evil/lab/estate", ""} {
 			var log bytes.Buffer
-			err := c.concerns(webhooks.Delivery{ID: "d-9", Events: []webhooks.Event{{Kind: kind, Repo: repo, Number: 7}}}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			err := c.concerns(webhooks.Delivery{ID: "d-9", Events: []webhooks.Event{{Kind: kind, Repo: repo, Number: 7}}},
+				slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 			require.ErrorIs(t, err, webhooks.ErrForeign, "%s of %q", kind, repo)
 			require.Contains(t, log.String(), "d-9")
 		}
@@ -70,8 +77,10 @@ func TestOwnWritingIsIgnored(t *testing.T) {
 			err := c.concerns(webhooks.Delivery{Sender: login, Events: []webhooks.Event{{Kind: kind, Repo: "lab/estate", Number: 7}}}, log)
 			require.Equal(t, own, errors.Is(err, webhooks.ErrOwn), "%s by %q", kind, login)
 		}
-		require.NoError(t, c.concerns(webhooks.Delivery{Sender: login, Events: []webhooks.Event{{Kind: webhooks.Push, Repo: "lab/estate"}}}, log))
-		require.NoError(t, c.concerns(webhooks.Delivery{Sender: "olga", Events: []webhooks.Event{{Kind: webhooks.Command, Repo: "lab/estate"}}}, log))
+		require.NoError(t, c.concerns(webhooks.Delivery{Sender: login, Events: []webhooks.Event{{Kind: webhooks.Push, Repo: "lab/estate"}}},
+			log))
+		require.NoError(t, c.concerns(webhooks.Delivery{Sender: "olga",
+			Events: []webhooks.Event{{Kind: webhooks.Command, Repo: "lab/estate"}}}, log))
 	}
 }
 

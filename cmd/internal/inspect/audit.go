@@ -49,7 +49,8 @@ func (r *Repository) VerifyAudit(ctx context.Context, stderr io.Writer) (*AuditV
 			}
 		}
 	}, head)
-	v := &AuditVerdict{Format: "berth.audit.verify/v1", Commit: r.status, Whole: broke == nil, Records: end.Sequence, Head: head, broke: broke}
+	v := &AuditVerdict{Format: "berth.audit.verify/v1", Commit: r.status, Whole: broke == nil, Records: end.Sequence, Head: head,
+		broke: broke}
 	var at *audit.BrokenError
 	if errors.As(broke, &at) {
 		v.Broken = &brokenAt{at.Sequence, at.File, at.Line, at.What}
@@ -176,7 +177,8 @@ func auditCells(r audit.Record) []string {
 	}
 	var why []string
 	for _, part := range []struct{ name, value string }{
-		{"", r.Reason}, {"rule ", r.Rule}, {"source ", r.Source}, {"of ", r.File}, {"proof ", r.Proof}, {"approved by ", strings.Join(r.Approvers, ", ")},
+		{"", r.Reason}, {"rule ", r.Rule}, {"source ", r.Source}, {"of ", r.File}, {"proof ", r.Proof},
+		{"approved by ", strings.Join(r.Approvers, ", ")},
 	} {
 		if part.value != "" {
 			why = append(why, part.name+part.value)
@@ -185,5 +187,6 @@ func auditCells(r audit.Record) []string {
 	if r.BreakGlass {
 		why = append([]string{"BREAK-GLASS"}, why...)
 	}
-	return []string{cli.Stamp(r.OccurredAt), fmt.Sprint(r.Sequence), string(r.Verdict), r.Actor, r.Action, r.Key.String(), r.Permission, cli.ShortCommit(r.Commit), pull, strings.Join(why, "; ")}
+	return []string{cli.Stamp(r.OccurredAt), fmt.Sprint(r.Sequence), string(r.Verdict), r.Actor, r.Action, r.Key.String(), r.Permission,
+		cli.ShortCommit(r.Commit), pull, strings.Join(why, "; ")}
 }

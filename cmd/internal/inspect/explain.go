@@ -69,7 +69,8 @@ func Explain(ctx context.Context, o ExplainOptions, key schema.Key, field string
 	if err != nil {
 		return nil, err
 	}
-	e = &Explanation{Format: "berth.explain/v1", Assumed: at.inForce == nil, Explanation: policy.Explanation{Key: key, Values: []policy.Value{}}}
+	e = &Explanation{Format: "berth.explain/v1", Assumed: at.inForce == nil,
+		Explanation: policy.Explanation{Key: key, Values: []policy.Value{}}}
 	existing := func(schema.Key) bool { return true }
 	var inForce *estate.Result
 	if at.inForce != nil {
@@ -90,7 +91,8 @@ func Explain(ctx context.Context, o ExplainOptions, key schema.Key, field string
 			if like := nearestName(key.ResourceName(), unitNames(loaded.Desired)); like != "" {
 				return nil, fmt.Errorf("no valid document declares %s: did you mean %q?", key, like)
 			}
-			return nil, fmt.Errorf("no valid document declares %s; berth get %s lists the valid ones, berth validate shows errors, berth events shows deletions", key, key.Kind.Plural())
+			return nil, fmt.Errorf("no valid document declares %s; berth get %s lists the valid ones, berth validate shows errors, berth "+
+				"events shows deletions", key, key.Kind.Plural())
 		}
 	}
 	if field != "" && len(e.Values) > 0 {

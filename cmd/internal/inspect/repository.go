@@ -66,7 +66,8 @@ func (s Source) directory() (string, error) {
 	if _, err := os.Stat(mirror); err == nil {
 		return mirror, nil
 	}
-	return "", fmt.Errorf("%s: neither repository.url %s nor the daemon's mirror in %s is on this machine; run the command in a clone, after git fetch", path, cli.Visible(c.Repository.URL), mirror)
+	return "", fmt.Errorf("%s: neither repository.url %s nor the daemon's mirror in %s is on this machine; run the command in a clone, "+
+		"after git fetch", path, cli.Visible(c.Repository.URL), mirror)
 }
 
 // Refs returns the directories with the refs of the repository, as watch.Files takes them.
@@ -90,7 +91,8 @@ func (s Source) Open(ctx context.Context) (*Repository, error) {
 		return nil, err
 	}
 	if l.status == "" {
-		return nil, errors.Join(fmt.Errorf("branch %s not found here or at origin; in a clone, run %s; in an estate of your own, run Berth first: berth sync -c berth.yaml --once", reconciler.BranchStatus, fetchBranches), l.Close())
+		return nil, errors.Join(fmt.Errorf("branch %s not found here or at origin; in a clone, run %s; in an estate of your own, run "+
+			"Berth first: berth sync -c berth.yaml --once", reconciler.BranchStatus, fetchBranches), l.Close())
 	}
 	return l, nil
 }

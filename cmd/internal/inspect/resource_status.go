@@ -51,7 +51,8 @@ func unitStatus(s *plan.Status) ResourceStatus {
 		Revision: s.Revision, Attachments: s.Attachments,
 	}
 	for _, m := range s.Members {
-		one := memberStatus{Name: m.Name, Node: m.Node, State: m.State, Why: m.Placed, Note: m.Note, OutOfService: m.OutOfService, Integration: m.Integration}
+		one := memberStatus{Name: m.Name, Node: m.Node, State: m.State, Why: m.Placed, Note: m.Note, OutOfService: m.OutOfService,
+			Integration: m.Integration}
 		if m.Loan != nil {
 			one.Source, one.Until = m.Loan.ProjectID, m.Loan.Until
 		}
@@ -64,7 +65,8 @@ func unitStatus(s *plan.Status) ResourceStatus {
 	switch retry := s.Retry; {
 	case retry == nil:
 	case retry.Terminal:
-		why = append(why, fmt.Sprintf("Berth gave up after %s; a new commit or /berth retry tries again", cli.Count(retry.Attempts, "attempt")))
+		why = append(why, fmt.Sprintf("Berth gave up after %s; a new commit or /berth retry tries again",
+			cli.Count(retry.Attempts, "attempt")))
 	default:
 		why = append(why, fmt.Sprintf("%s failed, the next is at %s", cli.Count(retry.Attempts, "attempt"), cli.Stamp(retry.Next)))
 	}

@@ -79,19 +79,23 @@ func columnsOf(kind schema.Kind) []column {
 	file := column{"FILE", func(r *Resource) string { return r.File }}
 	switch kind {
 	case schema.KindInstance:
-		return []column{documentField("APP", "spec", "app"), documentField("VERSION", "spec", "version"), phase, ready, {"MEMBERS", of((*ResourceStatus).members)}, {"NODES", of((*ResourceStatus).nodes)}}
+		return []column{documentField("APP", "spec", "app"), documentField("VERSION", "spec", "version"), phase, ready,
+			{"MEMBERS", of((*ResourceStatus).members)}, {"NODES", of((*ResourceStatus).nodes)}}
 	case schema.KindNode:
-		return []column{documentField("ADDRESS", "spec", "address"), documentField("REGION", "spec", "region"), documentField("SKU", "spec", "sku"), documentField("ROLES", "spec", "roles"),
+		return []column{documentField("ADDRESS", "spec", "address"), documentField("REGION", "spec", "region"),
+			documentField("SKU", "spec", "sku"), documentField("ROLES", "spec", "roles"),
 			documentField("GPUS", "spec", "capacity", "gpus"), {"USED-BY", func(r *Resource) string { return strings.Join(r.UsedBy, ",") }}}
 	case schema.KindSharedRuntime:
-		return []column{documentField("APP", "spec", "app"), documentField("VERSION", "spec", "version"), phase, ready, {"MEMBERS", of((*ResourceStatus).members)}, {"NODES", of((*ResourceStatus).nodes)},
+		return []column{documentField("APP", "spec", "app"), documentField("VERSION", "spec", "version"), phase, ready,
+			{"MEMBERS", of((*ResourceStatus).members)}, {"NODES", of((*ResourceStatus).nodes)},
 			{"ATTACHED", of((*ResourceStatus).attached)}, why}
 	case schema.KindAttachment:
 		return []column{documentField("PROJECT", "spec", "project_id"), phase, ready, why}
 	case schema.KindQueueMap:
 		return []column{documentField("APP", "spec", "app"), phase, why, file}
 	case schema.KindAppVersion:
-		return []column{documentField("VERSION", "spec", "version"), documentField("BACKEND", "spec", "runtime_backend"), documentField("STATUS", "spec", "status"), file}
+		return []column{documentField("VERSION", "spec", "version"), documentField("BACKEND", "spec", "runtime_backend"),
+			documentField("STATUS", "spec", "status"), file}
 	case schema.KindTenant, schema.KindProject, schema.KindApp:
 		return []column{documentField("DISPLAY-NAME", "spec", "display_name"), file}
 	case schema.KindMemberOperation:

@@ -71,11 +71,13 @@ func (r *Repository) Trace(ctx context.Context, id string, ask AskHosts) (*Trace
 		if commit, err := r.Resolve(ctx, id); err == nil {
 			id = reconciler.CorrelationID(commit)
 		} else if !digits.MatchString(id) {
-			hint = "; it takes a commit of main, or a correlation id: berth events lists the ids of changes, and with --instance TENANT.PROJECT/NAME those of an instance"
+			hint = "; it takes a commit of main, or a correlation id: berth events lists the ids of changes, and with --instance " +
+				"TENANT.PROJECT/NAME those of an instance"
 		}
 	}
-	t := &Trace{Format: "berth.trace/v1", CorrelationID: id, Audit: []audit.Record{}, Events: []plan.Event{}, Now: []tracedStatus{}, Warnings: []string{},
-		decided: map[string]time.Time{}}
+	t := &Trace{Format: "berth.trace/v1", CorrelationID: id, Audit: []audit.Record{}, Events: []plan.Event{}, Now: []tracedStatus{},
+		Warnings: []string{},
+		decided:  map[string]time.Time{}}
 	t.readLogs(ctx, r)
 	tree, err := r.ReadStatus(ctx, r.status)
 	if err != nil {
@@ -109,7 +111,8 @@ func (r *Repository) Trace(ctx context.Context, id string, ask AskHosts) (*Trace
 func (t *Trace) notFound() error {
 	err := fmt.Errorf("id %q not found on the branches here; fetch them, or check the id", t.CorrelationID)
 	if len(t.Hosts) > 0 {
-		err = fmt.Errorf("id %q not found on the branches here or in the ledgers of the hosts; fetch the branches, or check the id", t.CorrelationID)
+		err = fmt.Errorf("id %q not found on the branches here or in the ledgers of the hosts; fetch the branches, or check the id",
+			t.CorrelationID)
 	}
 	for _, l := range t.Hosts {
 		if l.Unknown != "" {

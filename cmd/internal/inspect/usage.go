@@ -182,7 +182,8 @@ func (u *Usage) Text(p *cli.Page) error {
 			"the daemon collects it every hour, or every usage_interval of berth.yaml")
 		return err
 	}
-	columns := []string{"MONTH", "STATE", "ORG", "PROJECT", "UNIT", "APP", "KIND", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS", "RATES", "COST"}
+	columns := []string{"MONTH", "STATE", "ORG", "PROJECT", "UNIT", "APP", "KIND", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS",
+		"RATES", "COST"}
 	users := slices.ContainsFunc(u.Sums, func(s usage.Sum) bool { return s.User != "" })
 	if users {
 		columns = append(columns, "USER")
@@ -194,7 +195,8 @@ func (u *Usage) Text(p *cli.Page) error {
 		if s.Price != nil {
 			rates, cost = s.Rates, money(big.NewInt(s.Price.Millionths), s.Price.Currency)
 		}
-		row := []string{s.Month, state(s.Closed), s.OrgID, s.ProjectID, s.Unit, s.AppSlug, s.Kind, fmt.Sprint(s.Jobs), hours(s.CPUSeconds, 1), hours(s.GPUSeconds, 1), hours(s.MemoryMiBSeconds, 1024), rates, cost}
+		row := []string{s.Month, state(s.Closed), s.OrgID, s.ProjectID, s.Unit, s.AppSlug, s.Kind, fmt.Sprint(s.Jobs),
+			hours(s.CPUSeconds, 1), hours(s.GPUSeconds, 1), hours(s.MemoryMiBSeconds, 1024), rates, cost}
 		if users {
 			row = append(row, s.User)
 		}
@@ -271,7 +273,8 @@ func (u *Usage) totals(p *cli.Page) *cli.Table {
 	}
 	t := p.Table("TOTAL OF", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS", "COST OF JOBS", "SHARED COST", "COST")
 	row := func(name string, s *total) {
-		t.Row(name, fmt.Sprint(s.jobs), hours(s.cpus, 1), hours(s.gpus, 1), hours(s.memory, 1024), s.cost(usage.KindJobs), s.cost(usage.KindShared), s.cost(""))
+		t.Row(name, fmt.Sprint(s.jobs), hours(s.cpus, 1), hours(s.gpus, 1), hours(s.memory, 1024), s.cost(usage.KindJobs),
+			s.cost(usage.KindShared), s.cost(""))
 	}
 	for _, project := range slices.Sorted(maps.Keys(of)) {
 		row(cmp.Or(project, "no project"), of[project])
@@ -314,13 +317,15 @@ func minus(isNegative bool) string {
 // CSV writes the sums with a line of headers.
 func (u *Usage) CSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	rows := [][]string{{"month", "state", "org_id", "project_id", "unit", "app_slug", "kind", "user", "jobs", "cpu_seconds", "gpu_seconds", "memory_mib_seconds", "rates", "currency", "cost_millionths"}}
+	rows := [][]string{{"month", "state", "org_id", "project_id", "unit", "app_slug", "kind", "user", "jobs", "cpu_seconds", "gpu_seconds",
+		"memory_mib_seconds", "rates", "currency", "cost_millionths"}}
 	for _, s := range u.Sums {
 		rates, currency, cost := "", "", ""
 		if p := s.Price; p != nil {
 			rates, currency, cost = s.Rates, p.Currency, fmt.Sprint(p.Millionths)
 		}
-		rows = append(rows, []string{s.Month, state(s.Closed), s.OrgID, s.ProjectID, s.Unit, s.AppSlug, s.Kind, s.User, fmt.Sprint(s.Jobs), fmt.Sprint(s.CPUSeconds), fmt.Sprint(s.GPUSeconds), fmt.Sprint(s.MemoryMiBSeconds), rates, currency, cost})
+		rows = append(rows, []string{s.Month, state(s.Closed), s.OrgID, s.ProjectID, s.Unit, s.AppSlug, s.Kind, s.User, fmt.Sprint(s.Jobs),
+			fmt.Sprint(s.CPUSeconds), fmt.Sprint(s.GPUSeconds), fmt.Sprint(s.MemoryMiBSeconds), rates, currency, cost})
 	}
 	return c.WriteAll(rows)
 }
@@ -337,7 +342,8 @@ func (r *Repository) ExportUsage(ctx context.Context, w io.Writer, cursor string
 	var before finalDays
 	if cursor != "" {
 		if before, err = r.finalDays(ctx, cursor); err != nil {
-			return fmt.Errorf("cursor %s is not a commit of berth/status in this repository: fetch the branch, or export without a cursor: %w", cli.Visible(cursor), err)
+			return fmt.Errorf("cursor %s is not a commit of berth/status in this repository: fetch the branch, or export without a "+
+				"cursor: %w", cli.Visible(cursor), err)
 		}
 	}
 	out := json.NewEncoder(w)

@@ -107,7 +107,8 @@ func ask(ctx context.Context, l *inspect.HostLedger, h runtimes.Host, id string)
 // effectOf splits an entry that says where a request stopped into operation and fault.
 func effectOf(e runtimes.LedgerEntry) inspect.HostEffect {
 	out := inspect.HostEffect{
-		OccurredAt: e.At, Sequence: e.Seq, Epoch: e.Stamp.Epoch, Commit: e.Stamp.Commit, Verb: e.Stamp.Verb, ActionID: e.Stamp.ActionID, Operation: e.Op,
+		OccurredAt: e.At, Sequence: e.Seq, Epoch: e.Stamp.Epoch, Commit: e.Stamp.Commit, Verb: e.Stamp.Verb, ActionID: e.Stamp.ActionID,
+		Operation: e.Op,
 	}
 	if stopped, ok := strings.CutPrefix(e.Op, runtimes.StoppedAt); ok {
 		if at := strings.LastIndex(stopped, ": "); at >= 0 {

@@ -44,7 +44,8 @@ func (h fleetHost) Name() string { return h.member.Node }
 func (h fleetHost) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op) ([]runtimes.Result, error) {
 	f := h.fleet
 	f.mu.Lock()
-	f.asked = append(f.asked, fmt.Sprintf("%s at %s:%d, epoch %d, %s", h.member.Node, h.member.Address, h.member.SSHPort, stamp.Epoch, ops[0].Ledger.CorrelationID))
+	f.asked = append(f.asked, fmt.Sprintf("%s at %s:%d, epoch %d, %s", h.member.Node, h.member.Address, h.member.SSHPort, stamp.Epoch,
+		ops[0].Ledger.CorrelationID))
 	f.mu.Unlock()
 	if err := f.failing[h.member.Node]; err != nil {
 		return nil, err
@@ -69,14 +70,18 @@ func TestTraceShowsTheLedgersOfHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC)
 		entry := func(seconds int, verb, op string) runtimes.LedgerEntry {
-			return runtimes.LedgerEntry{Seq: 7, At: at.Add(time.Duration(seconds) * time.Second), Op: op, Stamp: runtimes.Stamp{Epoch: 5, Commit: "c0ffee", CorrelationID: "corr", ActionID: "a-1", Verb: verb, Credential: runtimes.Credential{Credential: "secret-id"}}}
+			return runtimes.LedgerEntry{Seq: 7, At: at.Add(time.Duration(seconds) * time.Second), Op: op,
+				Stamp: runtimes.Stamp{Epoch: 5, Commit: "c0ffee", CorrelationID: "corr", ActionID: "a-1", Verb: verb,
+					Credential: runtimes.Credential{Credential: "secret-id"}}}
 		}
 		f := &fleet{
 			ledgers: map[string][]runtimes.LedgerEntry{
-				"head": {entry(1, "create", "write /etc/x"), entry(3, "create", "run sbatch --parsable"), entry(4, "create", runtimes.StoppedAt+"run sbatch a: b: exit")},
-				"gpu":  {entry(2, "join", "start service worker")}, "idle": {},
+				"head": {entry(1, "create", "write /etc/x"), entry(3, "create", "run sbatch --parsable"),
+					entry(4, "create", runtimes.StoppedAt+"run sbatch a: b: exit")},
+				"gpu": {entry(2, "join", "start service worker")}, "idle": {},
 			},
-			failing: map[string]error{"old": &runtimes.OpError{Host: "old", Op: "request", Message: "the answer has no ledger", Code: "invalid"}},
+			failing: map[string]error{"old": &runtimes.OpError{Host: "old", Op: "request", Message: "the answer has no ledger",
+				Code: "invalid"}},
 		}
 		nodes := map[string]*schema.Node{}
 		for _, name := range []string{"head", "gpu", "idle", "old", "dead"} {
@@ -107,7 +112,8 @@ func TestTraceShowsTheLedgersOfHosts(t *testing.T) {
 		}, lines)
 		text, err := json.Marshal(trace.Hosts)
 		require.NoError(t, err)
-		require.Contains(t, string(text), `{"host":"gpu","entries":[{"occurred_at":"2026-08-01T10:00:02Z","sequence":7,"epoch":5,"commit":"c0ffee","verb":"join","action_id":"a-1","operation":"start service worker"}]}`)
+		require.Contains(t, string(text),
+			`{"host":"gpu","entries":[{"occurred_at":"2026-08-01T10:00:02Z","sequence":7,"epoch":5,"commit":"c0ffee","verb":"join","action_id":"a-1","operation":"start service worker"}]}`)
 		require.NotContains(t, string(text), "secret-id")
 	})
 }
@@ -143,9 +149,11 @@ func TestTraceSaysWhyNoHostWasAsked(t *testing.T) {
 	config := filepath.Join(dir, "berth.yaml")
 	for ssh, want := range map[string]string{
 		"": "has no section ssh",
-		"ssh: {key: " + dir + "/none, known_hosts: " + dir + "/known_hosts}\n": "ssh.key: open " + dir + "/none: no such file or directory; run the command as the user of the daemon",
+		"ssh: {key: " + dir + "/none, known_hosts: " + dir + "/known_hosts}\n": "ssh.key: open " + dir +
+			"/none: no such file or directory; run the command as the user of the daemon",
 	} {
-		require.NoError(t, os.WriteFile(config, []byte("repository: {url: ., directory: .cache}\nauthority: {trust_local_commits: true}\n"+ssh), 0o600))
+		require.NoError(t, os.WriteFile(config,
+			[]byte("repository: {url: ., directory: .cache}\nauthority: {trust_local_commits: true}\n"+ssh), 0o600))
 		ask, err := Ask(config)
 		require.NoError(t, err)
 		_, err = ask(t.Context(), nil, "corr")

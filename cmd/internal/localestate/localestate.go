@@ -58,7 +58,8 @@ func Missing(dir, why, option string) error {
 	if _, err := os.Stat(dir); err != nil {
 		why = "there is no such directory"
 	}
-	return fmt.Errorf("%w in %s: %s; run the command in a clone of the estate, or give %s; berth init DIR makes a new estate", ErrNoEstate, dir, why, option)
+	return fmt.Errorf("%w in %s: %s; run the command in a clone of the estate, or give %s; berth init DIR makes a new estate", ErrNoEstate,
+		dir, why, option)
 }
 
 // NoRepository returns Missing if err is reconciler.ErrNotFound, else err.

@@ -70,7 +70,8 @@ func (p *planner) unmerged(ctx context.Context) (string, error) {
 	if err != nil || len(ahead) == 0 {
 		return "", err
 	}
-	return fmt.Sprintf("HEAD has %s that main lacks; this plan covers uncommitted changes only; berth plan --base main --head HEAD covers the commits.", cli.Count(len(ahead), "commit")), nil
+	return fmt.Sprintf("HEAD has %s that main lacks; this plan covers uncommitted changes only; berth plan --base main --head HEAD "+
+		"covers the commits.", cli.Count(len(ahead), "commit")), nil
 }
 
 // planPatch plans the patch. missing names files that the work tree changes and the
@@ -151,5 +152,6 @@ func (p *planner) leftOut(ctx context.Context, base schema.Snapshot, touched []s
 	case n > maxLeftOut:
 		paths = append(paths[:maxLeftOut], fmt.Sprintf("%d more", n-maxLeftOut))
 	}
-	return fmt.Sprintf("The patch lacks what the work tree or the index changes in %s: berth plan without --patch plans the work tree; git add -N makes git diff HEAD show untracked files.", strings.Join(paths, ", ")), nil
+	return fmt.Sprintf("The patch lacks what the work tree or the index changes in %s: berth plan without --patch plans the work tree; "+
+		"git add -N makes git diff HEAD show untracked files.", strings.Join(paths, ", ")), nil
 }

@@ -58,7 +58,8 @@ func (r *Request) Check() error {
 	}{{"author", []string{r.Author}}, {"approver", r.Approvers}, {"administrator", r.Administrators}} {
 		for _, login := range flag.logins {
 			if login != "" && !schema.ValidLogin(login) {
-				return fmt.Errorf("plan: --%s: %q is not a login at the forge: write it without @, name or address, such as anna", flag.name, login)
+				return fmt.Errorf("plan: --%s: %q is not a login at the forge: write it without @, name or address, such as anna",
+					flag.name, login)
 			}
 		}
 	}
@@ -86,8 +87,10 @@ func (r *Request) Plan(ctx context.Context, loader *estate.Loader, stdin io.Read
 		permissions = &decide.Authority{Administrators: r.Administrators}
 	}
 	pl := planner{Request: r, loader: loader, repo: repo,
-		decider: decide.New(decide.Options{Loader: loader, Authority: permissions, Rules: []decide.Rule{decide.Undated(schema.Lifecycle), schema.QueueRules(backends.Contract(), backends.QueueNames), decide.Undated(onboard.Gate(backends.Names()))}}),
-		in:      decide.Input{Repo: repo, Rules: backends.Rules, Today: cmp.Or(r.Today, time.Now().UTC().Format(time.DateOnly))},
+		decider: decide.New(decide.Options{Loader: loader, Authority: permissions,
+			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), schema.QueueRules(backends.Contract(), backends.QueueNames),
+				decide.Undated(onboard.Gate(backends.Names()))}}),
+		in: decide.Input{Repo: repo, Rules: backends.Rules, Today: cmp.Or(r.Today, time.Now().UTC().Format(time.DateOnly))},
 	}
 	p, err = pl.plan(ctx, stdin)
 	if err = errors.Join(err, repo.Close()); err != nil {
@@ -186,7 +189,8 @@ func (p *planner) stranger(ctx context.Context) (string, error) {
 	if err != nil || authority.Knows(authority.Rules{Base: base.Desired, Administrators: p.Administrators}, p.Author) {
 		return "", err
 	}
-	return fmt.Sprintf("The user %q has no role in the base: berth get rolebindings lists the users that have one, and --administrator names an administrator of berth.yaml.", p.Author), nil
+	return fmt.Sprintf("The user %q has no role in the base: berth get rolebindings lists the users that have one, and --administrator "+
+		"names an administrator of berth.yaml.", p.Author), nil
 }
 
 // resolve finds the commits of the base and the head. Without --base, the base is

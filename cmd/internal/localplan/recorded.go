@@ -49,7 +49,8 @@ func (p *planner) recordedBy(ctx context.Context, tips reconciler.Tips) (r recor
 	const otherwise = "so all of the base is assumed to be in force and Berth may plan differently; "
 	if tips.InForce == "" {
 		if status.Revision.InForce != "" {
-			r.note = fmt.Sprintf("Branch %s is missing beside %s, %sfetch it too.", reconciler.BranchInForce, reconciler.BranchStatus, otherwise)
+			r.note = fmt.Sprintf("Branch %s is missing beside %s, %sfetch it too.", reconciler.BranchInForce, reconciler.BranchStatus,
+				otherwise)
 		}
 		return r, nil
 	}
@@ -62,7 +63,8 @@ func (p *planner) recordedBy(ctx context.Context, tips reconciler.Tips) (r recor
 		decided = status.Revision.Commit // a commit that changes nothing in force is recorded there only
 	}
 	if base := p.in.Base; base != inForce.Commit && base != decided {
-		r.note = fmt.Sprintf("The base is not %.10s, the commit that Berth decided last, %sfetch again, or give --base %.10[1]s.", decided, otherwise)
+		r.note = fmt.Sprintf("The base is not %.10s, the commit that Berth decided last, %sfetch again, or give --base %.10[1]s.", decided,
+			otherwise)
 		return r, nil
 	}
 	r.inForce, r.permitted = tips.InForce, inForce.Permitted

@@ -92,18 +92,27 @@ func entry(id, in, was, is, test string) string {
 
 func TestOutcomesOfMutants(t *testing.T) {
 	for name, c := range map[string]struct{ mutant, out, err string }{
-		"the test fails":               {entry("A1-a", "Limit", "if n>most {\n return most }", "if false { return 0 }", "pkg.TestLimit"), "killed    A1-a  by pkg.TestLimit", ""},
-		"a constant":                   {entry("A1-a", "pkg.most", "3", "30", "pkg.TestLimit"), "1 of 1 mutants killed", ""},
-		"the test passes":              {entry("A1-a", "(*greeter).greet", `"hello "`, `"bye "`, "pkg.TestLimit"), "survived  A1-a", "survived: A1-a"},
-		"it does not compile":          {entry("A1-a", "Limit", "n > most", "m > most", "pkg.TestLimit"), "does not compile", "invalid: A1-a"},
-		"the test is skipped":          {entry("A1-a", "Limit", "n > most", "false", "pkg.TestSkips"), "did not run to its end", "invalid: A1-a"},
-		"the test is not there":        {entry("A1-a", "Limit", "n > most", "false", "pkg.TestLimit/nothing"), "did not run to its end", "invalid: A1-a"},
-		"a crash shows no assertion":   {entry("A1-a", "(*greeter).greet", "[i]", "[i+1]", "pkg.TestLimit"), "index out of range", "invalid: A1-a"},
-		"a hang shows no assertion":    {entry("A1-a", "Limit", "", "select {}", "pkg.TestLimit"), "the test hung for 1s", "invalid: A1-a"},
-		"the function is gone":         {entry("A1-a", "Bound", "n > most", "false", "pkg.TestLimit"), "0 declarations Bound", "invalid: A1-a"},
-		"the text is there twice":      {entry("A1-a", "Limit", "return", "return 1 +", "pkg.TestLimit"), "2 times, not once", "invalid: A1-a"},
-		"a method without its pointer": {entry("A1-a", "greeter.greet", `"hello "`, `""`, "pkg.TestLimit"), "0 declarations", "invalid: A1-a"},
-		"it is not Go":                 {entry("A1-a", "Limit", "n > most", "n >", "pkg.TestLimit"), "is not Go", "invalid: A1-a"},
+		"the test fails": {entry("A1-a", "Limit", "if n>most {\n return most }", "if false { return 0 }", "pkg.TestLimit"),
+			"killed    A1-a  by pkg.TestLimit", ""},
+		"a constant": {entry("A1-a", "pkg.most", "3", "30", "pkg.TestLimit"), "1 of 1 mutants killed", ""},
+		"the test passes": {entry("A1-a", "(*greeter).greet", `"hello "`, `"bye "`, "pkg.TestLimit"), "survived  A1-a",
+			"survived: A1-a"},
+		"it does not compile": {entry("A1-a", "Limit", "n > most", "m > most", "pkg.TestLimit"), "does not compile",
+			"invalid: A1-a"},
+		"the test is skipped": {entry("A1-a", "Limit", "n > most", "false", "pkg.TestSkips"), "did not run to its end",
+			"invalid: A1-a"},
+		"the test is not there": {entry("A1-a", "Limit", "n > most", "false", "pkg.TestLimit/nothing"), "did not run to its end",
+			"invalid: A1-a"},
+		"a crash shows no assertion": {entry("A1-a", "(*greeter).greet", "[i]", "[i+1]", "pkg.TestLimit"), "index out of range",
+			"invalid: A1-a"},
+		"a hang shows no assertion": {entry("A1-a", "Limit", "", "select {}", "pkg.TestLimit"), "the test hung for 1s", "invalid: A1-a"},
+		"the function is gone": {entry("A1-a", "Bound", "n > most", "false", "pkg.TestLimit"), "0 declarations Bound",
+			"invalid: A1-a"},
+		"the text is there twice": {entry("A1-a", "Limit", "return", "return 1 +", "pkg.TestLimit"), "2 times, not once",
+			"invalid: A1-a"},
+		"a method without its pointer": {entry("A1-a", "greeter.greet", `"hello "`, `""`, "pkg.TestLimit"), "0 declarations",
+			"invalid: A1-a"},
+		"it is not Go": {entry("A1-a", "Limit", "n > most", "n >", "pkg.TestLimit"), "is not Go", "invalid: A1-a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,7 +167,8 @@ func TestFaultsOfTheTable(t *testing.T) {
 }
 
 func TestSelectionOfMutants(t *testing.T) {
-	root := module(t, entry("A1-a", "Limit", "n > most", "false", "pkg.TestLimit")+entry("A1-b", "Limit", "n > most", "false", "pkg.TestFails"))
+	root := module(t, entry("A1-a", "Limit", "n > most", "false", "pkg.TestLimit")+entry("A1-b", "Limit", "n > most", "false",
+		"pkg.TestFails"))
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), &out, []string{"-list", "-row", "A1", "-run", "b$", "-root", root}))
 	require.Equal(t, "A1-b: it is wrong (pkg.TestFails)\n", out.String())

@@ -73,7 +73,8 @@ func readRequirements(root string) ([]requirement, error) {
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		id := strings.TrimSpace(cells[0])
-		if len(cells) != 4 || !regexp.MustCompile(`^[A-Z]\d+$`).MatchString(id) || strings.HasPrefix(strings.TrimSpace(cells[2]), "Not yet") {
+		if len(cells) != 4 || !regexp.MustCompile(`^[A-Z]\d+$`).MatchString(id) ||
+			strings.HasPrefix(strings.TrimSpace(cells[2]), "Not yet") {
 			continue
 		}
 		row := requirement{id: id}

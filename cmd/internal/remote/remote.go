@@ -164,7 +164,8 @@ func checkAddress(address string, encrypted bool) error {
 // again reports whether the same request may succeed later.
 func again(err error) bool {
 	if e := new(Error); errors.As(err, &e) {
-		return e.Status == http.StatusTemporaryRedirect || e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests || e.Status == http.StatusBadGateway
+		return e.Status == http.StatusTemporaryRedirect || e.Status == http.StatusServiceUnavailable ||
+			e.Status == http.StatusTooManyRequests || e.Status == http.StatusBadGateway
 	}
 	return true // the connection broke
 }
@@ -172,7 +173,8 @@ func again(err error) bool {
 // IsRefusal reports whether Berth answered that a request has no effect. After any other error it may have one.
 func IsRefusal(err error) bool {
 	e := new(Error)
-	return errors.As(err, &e) && !e.Unsure && e.Code != codeForeign && e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests
+	return errors.As(err, &e) && !e.Unsure && e.Code != codeForeign && e.Status >= 400 && e.Status < 500 &&
+		e.Status != http.StatusTooManyRequests
 }
 
 func (s *Server) once(ctx context.Context, r Request, target, token string) ([]byte, http.Header, error) {
@@ -210,7 +212,8 @@ func (s *Server) once(ctx context.Context, r Request, target, token string) ([]b
 	case res.StatusCode >= 300:
 		var e struct{ Error Error }
 		if json.Unmarshal(body, &e) != nil || e.Error.Code == "" {
-			return nil, res.Header, &Error{Code: codeForeign, Message: fmt.Sprintf("%s answered %s: is it the URL of a Berth daemon?", req.URL.Host, res.Status), Status: res.StatusCode}
+			return nil, res.Header, &Error{Code: codeForeign,
+				Message: fmt.Sprintf("%s answered %s: is it the URL of a Berth daemon?", req.URL.Host, res.Status), Status: res.StatusCode}
 		}
 		e.Error.Status = res.StatusCode
 		return nil, res.Header, &e.Error

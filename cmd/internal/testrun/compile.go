@@ -21,7 +21,9 @@ type binary struct {
 // compile builds the tests of packages into dir. It links no binary that is up to
 // date: linking takes a tenth of the processor time of a run. tags are build tags.
 func compile(ctx context.Context, dir, tags string, packages []string) ([]binary, error) {
-	list := exec.CommandContext(ctx, "go", append([]string{"list", "-tags", tags, "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, packages...)...)
+	list := exec.CommandContext(ctx, "go",
+		append([]string{"list", "-tags", tags, "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"},
+			packages...)...)
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {

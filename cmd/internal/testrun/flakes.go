@@ -56,7 +56,8 @@ func runFlakes(ctx context.Context, n, atOnce int, commit, dir string, t tests) 
 		group.Go(func() error {
 			run, err := runFlake(ctx, commit, file, t)
 			if err == nil && ctx.Err() == nil {
-				fmt.Printf("run %d of %d: %s, %d failures\n", i+1, n, duration(time.Duration(run.Seconds*float64(time.Second))), len(run.Failed))
+				fmt.Printf("run %d of %d: %s, %d failures\n", i+1, n, duration(time.Duration(run.Seconds*float64(time.Second))),
+					len(run.Failed))
 			}
 			return err
 		})
@@ -74,7 +75,8 @@ func runFlakes(ctx context.Context, n, atOnce int, commit, dir string, t tests) 
 	table, failures := flakeTable(runs)
 	fmt.Print(table)
 	if failures > 0 {
-		return fmt.Errorf("%d failures or tests that were not run in %d runs of %s; the output is beside %s", failures, len(runs), commit, file)
+		return fmt.Errorf("%d failures or tests that were not run in %d runs of %s; the output is beside %s", failures, len(runs), commit,
+			file)
 	}
 	return ctx.Err()
 }
@@ -207,6 +209,7 @@ func flakeTable(runs []flakeRun) (string, int) {
 	if shown > slowest {
 		fmt.Fprintf(&b, "and %d more tests, none of which failed.\n", shown-slowest)
 	}
-	fmt.Fprintf(&b, "%d of %d runs without a failure, %d tests; the longest run took %s.\n", whole, len(runs), len(rows), duration(time.Duration(longest*float64(time.Second))))
+	fmt.Fprintf(&b, "%d of %d runs without a failure, %d tests; the longest run took %s.\n", whole, len(runs), len(rows),
+		duration(time.Duration(longest*float64(time.Second))))
 	return b.String(), failures
 }

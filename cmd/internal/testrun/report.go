@@ -43,7 +43,8 @@ type report struct {
 }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, ran: map[string]bool{}, ended: map[string]bool{}, seconds: map[string]float64{}, causes: map[string]string{}, skipped: map[string][]string{}, output: map[string]string{}}
+	return &report{out: out, ran: map[string]bool{}, ended: map[string]bool{}, seconds: map[string]float64{}, causes: map[string]string{},
+		skipped: map[string][]string{}, output: map[string]string{}}
 }
 
 // read takes events until their end.
@@ -182,7 +183,8 @@ var logLine = regexp.MustCompile(`^\s*(\w+\.go:\d+: )?\{"time":"`)
 // mark, or from the first one, without lines of logs.
 func cause(output string) string {
 	lines := slices.DeleteFunc(strings.Split(output, "\n"), func(line string) bool {
-		return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(strings.TrimSpace(line), "--- ") || logLine.MatchString(line)
+		return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(strings.TrimSpace(line), "--- ") ||
+			logLine.MatchString(line)
 	})
 	first := slices.IndexFunc(lines, func(line string) bool {
 		return slices.ContainsFunc(failureMarks, func(mark string) bool { return strings.Contains(line, mark) })

@@ -67,7 +67,8 @@ func TestCauseIsTheFailureAmongTheLogs(t *testing.T) {
 	logs := strings.Repeat("    lab.go:5: a line of a log\n", 20)
 	require.Equal(t, "    a_test.go:9: waited 5m0s for the job; saw PENDING\n"+strings.Repeat("    lab.go:5: a line of a log\n", 11),
 		cause("=== RUN   TestBad\n"+logs+"    a_test.go:9: waited 5m0s for the job; saw PENDING\n"+logs+"--- FAIL: TestBad (301s)\n"))
-	daemon := strings.Repeat("    a_test.go:5: {\"time\":\"2026-01-01T00:00:00Z\",\"msg\":\"Error: 1\"}\n        {\"time\":\"2026-01-01T00:00:00Z\"}\n", 20)
+	daemon := strings.Repeat("    a_test.go:5: {\"time\":\"2026-01-01T00:00:00Z\",\"msg\":\"Error: 1\"}\n        "+
+		"{\"time\":\"2026-01-01T00:00:00Z\"}\n", 20)
 	require.Equal(t, "    Error: not equal\n    Test: TestBad\n", cause(daemon+"    \tError: not equal\n"+daemon+"    \tTest: TestBad\n"))
 	require.Empty(t, cause("=== RUN   TestBad\n--- FAIL: TestBad (0s)\n"))
 }
@@ -78,7 +79,8 @@ func TestRunWithoutASkipSaysSo(t *testing.T) {
 	require.NoError(t, r.read(strings.NewReader(`{"Action":"pass","Package":"berth/a","Test":"TestWell"}
 {"Action":"pass","Package":"berth/a","Elapsed":1}`)))
 	require.Equal(t, "\n1 test of 1 package passed in 9 s.\nEvery test was run.", r.summary(9*time.Second, ""))
-	require.Equal(t, "\n1 test of 1 package passed in 9 s.\nThese are 1 of 3 tests, drawn by the seed 7.\nEach of them was run.", r.summary(9*time.Second, "1 of 3 tests, drawn by the seed 7"))
+	require.Equal(t, "\n1 test of 1 package passed in 9 s.\nThese are 1 of 3 tests, drawn by the seed 7.\nEach of them was run.",
+		r.summary(9*time.Second, "1 of 3 tests, drawn by the seed 7"))
 }
 
 // A skip without a reason in the words of need.NotRun is named as well.
@@ -188,7 +190,8 @@ func TestBinariesOfPackagesThatEndAlike(t *testing.T) {
 func TestProcessThatATestLeavesIsEnded(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.test")
-	require.NoError(t, os.WriteFile(file, []byte("#!/bin/sh\nsleep 600 &\necho $! >left\necho '=== RUN   TestA'\necho '--- PASS: TestA (0.00s)'\necho PASS\n"), 0o755))
+	require.NoError(t, os.WriteFile(file,
+		[]byte("#!/bin/sh\nsleep 600 &\necho $! >left\necho '=== RUN   TestA'\necho '--- PASS: TestA (0.00s)'\necho PASS\n"), 0o755))
 	r := newReport(io.Discard)
 	tests{binaries: []binary{{pkg: "berth/a", dir: dir, file: file}}, timeout: time.Minute, linger: time.Millisecond}.run(t.Context(), r)
 	require.Equal(t, 1, r.passed)

@@ -27,7 +27,8 @@ func runOnce(ctx context.Context, o run, began time.Time, t tests) error {
 	took := time.Since(began)
 	fmt.Println(r.summary(took, o.drawn))
 	if o.tally != "" {
-		if err := appendLine(o.tally, fmt.Sprintf("%s\t%.0f\t%d\t%d\t%d\n", o.stage, took.Seconds(), r.passed, r.failed, r.notRun())); err != nil {
+		if err := appendLine(o.tally, fmt.Sprintf("%s\t%.0f\t%d\t%d\t%d\n", o.stage, took.Seconds(), r.passed, r.failed,
+			r.notRun())); err != nil {
 			return err
 		}
 	}

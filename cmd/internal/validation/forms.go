@@ -38,7 +38,8 @@ func (v *Validation) text(w io.Writer) error {
 		}
 	}
 	if len(v.skipped) > 0 {
-		if _, err := fmt.Fprintf(w, "not checked, as it is outside platform/ and tenants/: %s\n", cli.Visible(strings.Join(v.skipped, ", "))); err != nil {
+		if _, err := fmt.Fprintf(w, "not checked, as it is outside platform/ and tenants/: %s\n",
+			cli.Visible(strings.Join(v.skipped, ", "))); err != nil {
 			return err
 		}
 	}

@@ -47,7 +47,8 @@ type Validation struct {
 // own.
 func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants map[string]string) (*Validation, error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return nil, cli.Usage(fmt.Errorf("validate: %s is a file, and documents are checked together: berth validate . checks the estate around it", dir))
+		return nil, cli.Usage(fmt.Errorf("validate: %s is a file, and documents are checked together: berth validate . checks the estate "+
+			"around it", dir))
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, cli.Usage(fmt.Errorf("validate: %w", localestate.Missing(dir, "", "DIR")))

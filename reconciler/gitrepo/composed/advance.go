@@ -44,7 +44,9 @@ type estateComposer struct {
 // the new tip of the estate. at holds the branches at the remote, seen their last
 // known state. accepted is the commit of a rewritten main that an operator
 // accepts.
-func (k *estateComposer) Advance(ctx context.Context, r *gitrepo.Fetcher, seen, at gitrepo.Tips, accepted plumbing.Hash) (plumbing.Hash, error) {
+func (k *estateComposer) Advance(
+	ctx context.Context, r *gitrepo.Fetcher, seen, at gitrepo.Tips, accepted plumbing.Hash,
+) (plumbing.Hash, error) {
 	if accepted.IsZero() {
 		if err := r.Forwards(ctx, r.Options.Branch, seen.Source, at.Source); err != nil {
 			return seen.Main, err
@@ -150,7 +152,8 @@ func (w *composing) platform(ctx context.Context, source, accepted plumbing.Hash
 				return err
 			}
 		case accepted != source:
-			return fmt.Errorf("branch %s is at %s, which does not descend from %s: %w", w.repo.Options.Branch, source, w.st.platform, reconciler.ErrRewritten)
+			return fmt.Errorf("branch %s is at %s, which does not descend from %s: %w", w.repo.Options.Branch, source, w.st.platform,
+				reconciler.ErrRewritten)
 		}
 		b := builder{repo: w.repo.Reader}
 		st, learned := w.st, map[plumbing.Hash]link{}
@@ -177,7 +180,8 @@ func (w *composing) platform(ctx context.Context, source, accepted plumbing.Hash
 func (b *builder) add(st composed, tree plumbing.Hash, l link, source object.Commit, learned map[plumbing.Hash]link) composed {
 	// The author and time of the source make the commit the same if it is composed
 	// again.
-	raw := object.EncodeCommit(tree, []plumbing.Hash{l.prev, l.source}, object.Identity(source.Author, source.Email), time.Unix(max(source.When, 0), 0), l.message(source, st.platform))
+	raw := object.EncodeCommit(tree, []plumbing.Hash{l.prev, l.source}, object.Identity(source.Author, source.Email),
+		time.Unix(max(source.When, 0), 0), l.message(source, st.platform))
 	tip := b.set.Add(plumbing.CommitObject, raw)
 	learned[tip] = l
 	return st.after(tip, tree, l)
@@ -216,9 +220,11 @@ func (w *composing) tenants(ctx context.Context, inForce plumbing.Hash) error {
 		s, repository := w.sources[t], listed[t]
 		switch {
 		case s == nil:
-			refused[t] = fmt.Errorf("tenant.yaml names %s: list it under tenants in the configuration, with that URL, if Berth shall fetch from there", gitrepo.Redact(repository.URL))
+			refused[t] = fmt.Errorf("tenant.yaml names %s: list it under tenants in the configuration, with that URL, if Berth shall "+
+				"fetch from there", gitrepo.Redact(repository.URL))
 		case s.URL != repository.URL:
-			refused[t] = fmt.Errorf("tenant.yaml names %s, and the configuration lists %s: make them equal", gitrepo.Redact(repository.URL), gitrepo.Redact(s.URL))
+			refused[t] = fmt.Errorf("tenant.yaml names %s, and the configuration lists %s: make them equal", gitrepo.Redact(repository.URL),
+				gitrepo.Redact(s.URL))
 		default:
 			s.begin(w.estateComposer, repository.Branch)
 			asked = append(asked, t)
@@ -348,7 +354,8 @@ func (w *composing) newCommits(ctx context.Context, s *source, repository string
 		}
 	}
 	if s.Accept != s.tip.String() {
-		return nil, last, fmt.Errorf("%s is at %s, which does not descend from %s; restore the branch, or set tenants.%s.accept to %s to accept it: %w",
+		return nil, last, fmt.Errorf("%s is at %s, which does not descend from %s; restore the branch, or set tenants.%s.accept to %s to "+
+			"accept it: %w",
 			gitrepo.Redact(s.URL), s.tip, last, s.Name, s.tip, reconciler.ErrRewritten)
 	}
 	return []plumbing.Hash{s.tip}, plumbing.ZeroHash, nil

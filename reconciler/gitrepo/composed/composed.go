@@ -102,7 +102,8 @@ func OpenComposed(ctx context.Context, o gitrepo.Options, c Composition) (*Compo
 	for _, t := range c.Tenants {
 		to := gitrepo.Options{
 			URL: t.URL, Auth: t.Auth, KnownHosts: t.KnownHosts, AllowHTTP: t.AllowHTTP,
-			Dir: filepath.Join(o.Dir, "tenants", t.Name), Timeout: o.Timeout, MaxPull: c.MaxTenant, Log: r.Options.Log, Now: o.Now, Tenant: true,
+			Dir: filepath.Join(o.Dir, "tenants", t.Name), Timeout: o.Timeout, MaxPull: c.MaxTenant, Log: r.Options.Log, Now: o.Now,
+			Tenant: true,
 		}
 		if err = gitrepo.CheckURL(to); err == nil && (!schema.ValidName(t.Name) || k.sources[t.Name] != nil) {
 			err = errors.New("the name is not a valid tenant name, or is listed twice")
@@ -350,7 +351,8 @@ func (k *estateComposer) logged(ctx context.Context, log *slog.Logger, refused m
 	k.mu.Unlock()
 	for _, t := range slices.Sorted(maps.Keys(refused)) {
 		if was := before[t]; was == nil || was.Error() != refused[t].Error() {
-			log.WarnContext(ctx, "tenant repository not composed; the tenant tree stays as last composed", "tenant", t, "error", refused[t].Error())
+			log.WarnContext(ctx, "tenant repository not composed; the tenant tree stays as last composed", "tenant", t, "error",
+				refused[t].Error())
 		}
 	}
 }

@@ -37,7 +37,8 @@ func newComposite(t testing.TB) *composite {
 		"physics": gittest.New(t, map[string]string{"policy.yaml": "physics policy\n", "projects/lhc/instances/train.yaml": "train v1\n"}),
 		"biology": gittest.New(t, map[string]string{"policy.yaml": "biology policy\n"}),
 	}}
-	files := map[string]string{"README.md": "estate\n", "platform/nodes/gpu-1.yaml": "node gpu-1\n", "tenants/law/tenant.yaml": "law\n", "tenants/law/policy.yaml": "law policy\n"}
+	files := map[string]string{"README.md": "estate\n", "platform/nodes/gpu-1.yaml": "node gpu-1\n", "tenants/law/tenant.yaml": "law\n",
+		"tenants/law/policy.yaml": "law policy\n"}
 	for name, s := range w.tenants {
 		files["tenants/"+name+"/tenant.yaml"] = "repository " + s.URL + "\n"
 		w.listed = append(w.listed, composed.Tenant{Name: name, URL: s.URL})
@@ -140,12 +141,17 @@ func TestComposeTenantRepositories(t *testing.T) {
 	require.Equal(t, first.Main, w.platform.Tip(gitrepo.BranchComposed))
 	require.Equal(t, []string{"physics First commit", "biology First commit"}, subjects(t, r, w.platform.Tip("main"), first.Main))
 	require.Empty(t, r.Refused())
-	require.Equal(t, []string{"tenant physics: policy.yaml in tenants/physics of the platform's repository is ignored, because the tenant has its own repository: move it there, or delete it"}, r.Notices())
+	require.Equal(t, []string{"tenant physics: policy.yaml in tenants/physics of the platform's repository is ignored, because the " +
+		"tenant has its own repository: move it there, or delete it"}, r.Notices())
 	require.NoError(t, w.platform.Fsck())
 
-	w.platform.MustCommit(t, "main", gittest.Commit{Message: "a node", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
-	one := w.tenants["physics"].MustCommit(t, "main", gittest.Commit{Message: "train more\n\nSource: platform 0000000000000000000000000000000000000000", Author: "Eve <eve@example.org>", Files: map[string]string{"projects/lhc/instances/train.yaml": "train v2\n", "tenant.yaml": "mine\n"}})
-	two := w.tenants["physics"].MustCommit(t, "main", gittest.Commit{Message: "and more", Files: map[string]string{"projects/lhc/instances/more.yaml": "more\n"}})
+	w.platform.MustCommit(t, "main",
+		gittest.Commit{Message: "a node", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
+	one := w.tenants["physics"].MustCommit(t, "main",
+		gittest.Commit{Message: "train more\n\nSource: platform 0000000000000000000000000000000000000000", Author: "Eve <eve@example.org>",
+			Files: map[string]string{"projects/lhc/instances/train.yaml": "train v2\n", "tenant.yaml": "mine\n"}})
+	two := w.tenants["physics"].MustCommit(t, "main",
+		gittest.Commit{Message: "and more", Files: map[string]string{"projects/lhc/instances/more.yaml": "more\n"}})
 	tip := w.tip(r)
 	require.Equal(t, w.want(), contents(t, r.Repo, tip))
 	require.Equal(t, []string{"physics and more", "physics train more", "a node"}, subjects(t, r, first.Main, tip))
@@ -175,7 +181,8 @@ func TestComposeTenantRepositories(t *testing.T) {
 	again := w.open(t.TempDir())
 	require.Equal(t, tip, w.tip(again))
 	require.Equal(t, subjects(t, r, first.Main, tip), subjects(t, again, first.Main, tip))
-	_, err = again.WriteInForce(t.Context(), w.platform.Tip(reconciler.BranchInForce), reconciler.InForce{Commit: tip, CorrelationID: "c", Epoch: 2})
+	_, err = again.WriteInForce(t.Context(), w.platform.Tip(reconciler.BranchInForce),
+		reconciler.InForce{Commit: tip, CorrelationID: "c", Epoch: 2})
 	require.NoError(t, err)
 	require.NoError(t, again.VerifyInForce(t.Context(), tip, w.platform.Tip(reconciler.BranchInForce)))
 }
@@ -195,7 +202,8 @@ func TestTenantRepositoryChangesOnlyItsTenantTree(t *testing.T) {
 	tip := w.tip(r)
 	changes, err := r.Diff(t.Context(), first.Main, tip)
 	require.NoError(t, err)
-	require.Equal(t, []string{"tenants/physics/README.md", "tenants/physics/platform/nodes/gpu-1.yaml", "tenants/physics/tenants/biology/policy.yaml"}, paths(changes))
+	require.Equal(t, []string{"tenants/physics/README.md", "tenants/physics/platform/nodes/gpu-1.yaml",
+		"tenants/physics/tenants/biology/policy.yaml"}, paths(changes))
 	require.Equal(t, node, contents(t, r.Repo, tip)["platform/nodes/gpu-1.yaml"])
 
 	// A file in a tenant's own history is not in the estate's history, so it must
@@ -271,7 +279,8 @@ func TestBrokenTenantRepositoryDoesNotAffectOthers(t *testing.T) {
 			before := contents(t, r.Repo, w.enforced(r).Main)
 			c.harm(t, w.tenants["physics"])
 			w.tenants["biology"].MustCommit(t, "main", gittest.Commit{Message: "on", Files: map[string]string{"policy.yaml": "on\n"}})
-			w.platform.MustCommit(t, "main", gittest.Commit{Message: "a node", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
+			w.platform.MustCommit(t, "main",
+				gittest.Commit{Message: "a node", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
 			before["tenants/biology/policy.yaml"], before["platform/nodes/gpu-2.yaml"] = "on\n", "node gpu-2\n"
 			require.Equal(t, before, w.fetch(r))
 			refused := r.Refused()
@@ -286,7 +295,8 @@ func TestBrokenTenantRepositoryDoesNotAffectOthers(t *testing.T) {
 			require.Equal(t, before, w.fetch(r), "a restart without a cache keeps the composed trees")
 
 			c.mend(t, w.tenants["physics"])
-			w.tenants["physics"].MustCommit(t, "main", gittest.Commit{Message: "well again", Files: map[string]string{"policy.yaml": "well\n"}})
+			w.tenants["physics"].MustCommit(t, "main",
+				gittest.Commit{Message: "well again", Files: map[string]string{"policy.yaml": "well\n"}})
 			require.Equal(t, w.want(), w.fetch(r))
 			require.Empty(t, r.Refused())
 		})
@@ -354,7 +364,8 @@ func TestLongServerResponseIsOneNotice(t *testing.T) {
 	}))
 	defer wordy.Close()
 	w := newComposite(t)
-	w.platform.MustCommit(t, "main", gittest.Commit{Message: "elsewhere", Files: map[string]string{"tenants/physics/tenant.yaml": "repository " + wordy.URL + "/r\n"}})
+	w.platform.MustCommit(t, "main",
+		gittest.Commit{Message: "elsewhere", Files: map[string]string{"tenants/physics/tenant.yaml": "repository " + wordy.URL + "/r\n"}})
 	w.listed[slices.IndexFunc(w.listed, func(l composed.Tenant) bool { return l.Name == "physics" })].URL = wordy.URL + "/r"
 	r := w.open(t.TempDir())
 	w.enforced(r)
@@ -390,12 +401,14 @@ func TestTenantReturnsToPlatformRepository(t *testing.T) {
 	w := newComposite(t)
 	r := w.open(t.TempDir())
 	before := w.enforced(r)
-	w.platform.MustCommit(t, "main", gittest.Commit{Message: "not readable", Files: map[string]string{"tenants/physics/tenant.yaml": "broken\n"}})
+	w.platform.MustCommit(t, "main",
+		gittest.Commit{Message: "not readable", Files: map[string]string{"tenants/physics/tenant.yaml": "broken\n"}})
 	got := w.fetch(r)
 	require.Equal(t, "train v1\n", got["tenants/physics/projects/lhc/instances/train.yaml"], "an unreadable tenant.yaml deletes nothing")
 	require.Equal(t, "broken\n", got["tenants/physics/tenant.yaml"])
 
-	back := w.platform.MustCommit(t, "main", gittest.Commit{Message: "physics is ours", Files: map[string]string{"tenants/physics/tenant.yaml": "physics\n"}})
+	back := w.platform.MustCommit(t, "main",
+		gittest.Commit{Message: "physics is ours", Files: map[string]string{"tenants/physics/tenant.yaml": "physics\n"}})
 	w.tenants["physics"].MustCommit(t, "main", gittest.Commit{Message: "on", Files: map[string]string{"policy.yaml": "on\n"}})
 	tip := w.tip(r)
 	got = contents(t, r.Repo, tip)
@@ -425,8 +438,10 @@ func TestSeveralProcessesComposeTheSameBranch(t *testing.T) {
 	b := w.open(t.TempDir())
 	require.Equal(t, w.tip(a), w.tip(b))
 	for i := range 3 {
-		w.tenants["physics"].MustCommit(t, "main", gittest.Commit{Message: "p", Files: map[string]string{"policy.yaml": fmt.Sprint("p", i)}})
-		w.platform.MustCommit(t, "main", gittest.Commit{Message: "n", Files: map[string]string{"platform/nodes/n.yaml": fmt.Sprint("n", i)}})
+		w.tenants["physics"].MustCommit(t, "main",
+			gittest.Commit{Message: "p", Files: map[string]string{"policy.yaml": fmt.Sprint("p", i)}})
+		w.platform.MustCommit(t, "main",
+			gittest.Commit{Message: "n", Files: map[string]string{"platform/nodes/n.yaml": fmt.Sprint("n", i)}})
 		tips := make(chan error, 2)
 		for _, r := range []*composed.Composed{a, b} {
 			go func() {
@@ -470,7 +485,8 @@ func TestComposedBranchIsRestoredAndProtected(t *testing.T) {
 	tree, err := w.platform.Git("rev-parse", w.platform.Tip("main")+"^{tree}")
 	require.NoError(t, err)
 	forge := func(parent string) string {
-		id, err := w.platform.Git("-c", "user.name=Berth", "-c", "user.email=berth@localhost", "commit-tree", "-p", parent, "-p", w.platform.Tip("main"), "-m",
+		id, err := w.platform.Git("-c", "user.name=Berth", "-c", "user.email=berth@localhost", "commit-tree", "-p", parent, "-p",
+			w.platform.Tip("main"), "-m",
 			"platform: x\n\nSource: platform "+w.platform.Tip("main"), tree)
 		require.NoError(t, err)
 		return id
@@ -501,7 +517,9 @@ func TestRewrittenPlatformFreezesComposedEstate(t *testing.T) {
 	was := w.enforced(r)
 	w.platform.MustCommit(t, "main", gittest.Commit{Message: "one", Files: map[string]string{"platform/nodes/n.yaml": "one\n"}})
 	was.Main = w.tip(r)
-	id := w.platform.MustCommit(t, "main", gittest.Commit{Message: "another", Parent: w.platform.Tip("main") + "^", Files: map[string]string{"platform/nodes/n.yaml": "another\n"}})
+	id := w.platform.MustCommit(t, "main",
+		gittest.Commit{Message: "another", Parent: w.platform.Tip("main") + "^",
+			Files: map[string]string{"platform/nodes/n.yaml": "another\n"}})
 	for _, dir := range []string{dir, t.TempDir()} {
 		require.NoError(t, r.Close())
 		r = w.open(dir)
@@ -557,7 +575,8 @@ func TestMergePullRequestIntoComposedEstate(t *testing.T) {
 	changes, err = r.Diff(t.Context(), tree, commits[1].ID)
 	require.NoError(t, err)
 	require.Empty(t, changes)
-	forge := r.Forge(asked{commit: merged, pr: reconciler.PullRequest{Number: 1, Head: head, Merged: true, BaseBranch: "main", MergeCommit: merged}})
+	forge := r.Forge(asked{commit: merged,
+		pr: reconciler.PullRequest{Number: 1, Head: head, Merged: true, BaseBranch: "main", MergeCommit: merged}})
 	slices.Reverse(commits)
 	pr, ok, err := provenance.NewHistory(r, forge, "main", commits).MergedBy(t.Context(), 0)
 	require.NoError(t, err)

@@ -42,7 +42,8 @@ func (w *composing) remark(ctx context.Context, listed map[string]*TenantReposit
 	for _, t := range slices.Sorted(maps.Keys(listed)) {
 		url := schema.RepositoryPlace(listed[t].URL)
 		if other, taken := of[url]; taken {
-			out = append(out, fmt.Sprintf("tenant %s: %s is also the repository of %s: users with push access there act for both; give each its own repository", t, gitrepo.Redact(listed[t].URL), other))
+			out = append(out, fmt.Sprintf("tenant %s: %s is also the repository of %s: users with push access there act for both; give "+
+				"each its own repository", t, gitrepo.Redact(listed[t].URL), other))
 			continue
 		}
 		of[url] = "tenant " + t
@@ -98,7 +99,8 @@ func (w *composing) shadowed() ([]string, error) {
 			}
 		}
 		if len(names) > 0 {
-			out = append(out, fmt.Sprintf("tenant %s: %s in %s/%s of the platform's repository is ignored, because the tenant has its own repository: move it there, or delete it",
+			out = append(out, fmt.Sprintf("tenant %s: %s in %s/%s of the platform's repository is ignored, because the tenant has its "+
+				"own repository: move it there, or delete it",
 				t, few(names), object.TenantsDir, t))
 		}
 	}

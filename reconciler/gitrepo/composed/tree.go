@@ -122,7 +122,9 @@ func (b *builder) withTenants(top, tenants []object.Entry) plumbing.Hash {
 // the tenant.yaml of the platform's tree. Tenants for which back returns true get
 // the tree of the platform instead; platform returns their names, sorted. It does
 // not read unchanged tenant directories.
-func (b *builder) platform(st composed, tree plumbing.Hash, back func(tenant string, dir object.Entry) bool) (whole plumbing.Hash, returned []string, err error) {
+func (b *builder) platform(
+	st composed, tree plumbing.Hash, back func(tenant string, dir object.Entry) bool,
+) (whole plumbing.Hash, returned []string, err error) {
 	if len(st.tenants) == 0 {
 		return tree, nil, nil
 	}

@@ -53,7 +53,8 @@ func (s *Server) Commit(branch string, c Commit) (string, error) {
 		when = time.Now()
 	}
 	who := fmt.Sprintf("%s %d +0000", author, when.Unix())
-	fmt.Fprintf(&in, "feature done\ncommit refs/heads/%s\nauthor %s\ncommitter %s\ndata %d\n%s\n", branch, who, who, len(c.Message), c.Message)
+	fmt.Fprintf(&in, "feature done\ncommit refs/heads/%s\nauthor %s\ncommitter %s\ndata %d\n%s\n", branch, who, who, len(c.Message),
+		c.Message)
 	if parent != "" {
 		fmt.Fprintf(&in, "from %s\n", parent)
 	}
@@ -184,7 +185,8 @@ func (s *Server) Merge(branch, head, message string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("merge %s into %s: %w", head, branch, err)
 	}
-	id, err := s.Git("-c", "user.name=Forge", "-c", "user.email=forge@example.org", "commit-tree", "-p", base, "-p", head, "-m", message, tree)
+	id, err := s.Git("-c", "user.name=Forge", "-c", "user.email=forge@example.org", "commit-tree", "-p", base, "-p", head, "-m", message,
+		tree)
 	if err != nil {
 		return "", err
 	}

@@ -16,7 +16,8 @@ func LongLog(t TB, s *Server, events int) string {
 	for i := range events {
 		at := first.Add(time.Duration(i) * time.Minute)
 		line := fmt.Sprintf(`{"event_id":"e%d","event_type":"apps.instance.running","occurred_at":%q,"version":"1","correlation_id":"c%d","payload":{"project_id":"physics.lattice","app_instance_id":"train"}}`+"\n", i, at.Format(time.RFC3339), i)
-		fmt.Fprintf(&in, "M 100644 inline events/%s/%012d-1700000000.jsonl\ndata %d\n%s\n", at.Format("2006/01/02/15"), i+1, len(line), line)
+		fmt.Fprintf(&in, "M 100644 inline events/%s/%012d-1700000000.jsonl\ndata %d\n%s\n", at.Format("2006/01/02/15"), i+1, len(line),
+			line)
 	}
 	fmt.Fprint(&in, "done\n")
 	if _, err := s.GitInput(&in, "fast-import", "--quiet"); err != nil {

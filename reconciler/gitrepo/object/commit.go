@@ -77,7 +77,8 @@ func EncodeCommit(tree plumbing.Hash, parents []plumbing.Hash, author string, wh
 	for _, p := range parents {
 		fmt.Fprintf(&b, "parent %s\n", p)
 	}
-	fmt.Fprintf(&b, "author %[1]s %[3]d +0000\ncommitter %[2]s %[3]d +0000\n\n%[4]s\n", author, Berth, when.Unix(), strings.TrimRight(message, "\n"))
+	fmt.Fprintf(&b, "author %[1]s %[3]d +0000\ncommitter %[2]s %[3]d +0000\n\n%[4]s\n", author, Berth, when.Unix(),
+		strings.TrimRight(message, "\n"))
 	return b.Bytes()
 }
 

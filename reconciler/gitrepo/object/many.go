@@ -25,7 +25,8 @@ func (r *Reader) Many(ctx context.Context, ids []plumbing.Hash, limit int) map[p
 	}
 	out := bounded{limit: limit}
 	// In a partial clone, git would fetch missing objects. After an error, each object written before it is complete.
-	_, _ = ExecTo(ctx, strings.NewReader(wanted.String()), &out, []string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, "--git-dir", r.Mirror.Dir, "cat-file", "--batch", "--buffer")
+	_, _ = ExecTo(ctx, strings.NewReader(wanted.String()), &out, []string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, "--git-dir",
+		r.Mirror.Dir, "cat-file", "--batch", "--buffer")
 	read := map[plumbing.Hash][]byte{}
 	for left := out.text; len(left) > 0; {
 		line, rest, _ := bytes.Cut(left, []byte("\n"))

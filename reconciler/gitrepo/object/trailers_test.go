@@ -12,7 +12,8 @@ import (
 // gitTrailers returns the trailers that git parses, one "key: value" a line.
 func gitTrailers(t require.TestingT, message string) string {
 	c := exec.Command("git", "interpret-trailers", "--parse", "--no-divider")
-	c.Env = []string{"PATH=/usr/bin:/bin:/usr/local/bin", "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "LC_ALL=C"}
+	c.Env = []string{"PATH=/usr/bin:/bin:/usr/local/bin", "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"LC_ALL=C"}
 	c.Stdin = strings.NewReader(message)
 	out, err := c.Output()
 	require.NoError(t, err)
@@ -62,7 +63,8 @@ func TestTrailersMatchGit(t *testing.T) {
 func TestRandomTrailersMatchGit(t *testing.T) {
 	line := rapid.SampledFrom([]string{
 		"Subject", "text here", "Break-Glass: reason", "Berth-Ack-Delete:digest", "Signed-off-by: A <a@b>", "(cherry picked from commit x)",
-		"", "", " ", "\t", " folded", "\tfolded: x", "# comment", "#: x", "Conflicts:", "\tpath", "a b: c", "ä: x", "-: x", "x:", ": x", "a  : b  ", "Key\r", "\r", "---",
+		"", "", " ", "\t", " folded", "\tfolded: x", "# comment", "#: x", "Conflicts:", "\tpath", "a b: c", "ä: x", "-: x", "x:", ": x",
+		"a  : b  ", "Key\r", "\r", "---",
 		"# ------------------------ >8 ------------------------", "\x80: y", "y: \xff", "a\vb: c", "K: v\r",
 	})
 	rapid.Check(t, func(t *rapid.T) {

@@ -19,7 +19,8 @@ func TestOverviewCountsUnitsByKind(t *testing.T) {
 	}
 	shared := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "commons"}
 	attachment := schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "commons", Name: "lab"}
-	x := &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, tally: newTally(), reviews: map[int]*plan.Review{}, warnings: map[string]string{}}
+	x := &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, tally: newTally(), reviews: map[int]*plan.Review{},
+		warnings: map[string]string{}}
 	table := func(files ...statusFile) string {
 		text := string(readme(reconciler.Revision{}, x, files))
 		_, text, _ = strings.Cut(text, "none yet` |\n")
@@ -28,11 +29,15 @@ func TestOverviewCountsUnitsByKind(t *testing.T) {
 	}
 	require.Equal(t, "| Instances | 0 |\n", table())
 	files := []statusFile{
-		file(schema.InstanceKey("physics", "lab", "a"), plan.PhaseRunning), file(schema.InstanceKey("physics", "lab", "b"), plan.PhaseFailed), file(shared, plan.PhaseRunning),
+		file(schema.InstanceKey("physics", "lab", "a"), plan.PhaseRunning),
+		file(schema.InstanceKey("physics", "lab", "b"), plan.PhaseFailed), file(shared, plan.PhaseRunning),
 		{path: "x", Key: attachment, Thing: &plan.ThingStatus{Key: attachment, Phase: "attached"}},
 	}
 	x.set(files)
-	require.Equal(t, "| Instances | 2 |\n| … failed | 1 |\n| … running | 1 |\n| Shared runtimes | 1 |\n| … running | 1 |\n| Of kind Attachment | 1 |\n", table())
-	require.Equal(t, "| Instances | 2 |\n| … failed | 1 |\n| … running | 1 |\n| Shared runtimes | 1 |\n| … deleting | 1 |\n| Of kind Attachment | 1 |\n", table(file(shared, plan.PhaseDeleting)))
-	require.Equal(t, "| Instances | 2 |\n| … failed | 1 |\n| … running | 1 |\n| Of kind Attachment | 1 |\n", table(statusFile{path: shared.String(), Key: shared}))
+	require.Equal(t, "| Instances | 2 |\n| … failed | 1 |\n| … running | 1 |\n| Shared runtimes | 1 |\n| … running | 1 |\n| Of kind "+
+		"Attachment | 1 |\n", table())
+	require.Equal(t, "| Instances | 2 |\n| … failed | 1 |\n| … running | 1 |\n| Shared runtimes | 1 |\n| … deleting | 1 |\n| Of kind "+
+		"Attachment | 1 |\n", table(file(shared, plan.PhaseDeleting)))
+	require.Equal(t, "| Instances | 2 |\n| … failed | 1 |\n| … running | 1 |\n| Of kind Attachment | 1 |\n",
+		table(statusFile{path: shared.String(), Key: shared}))
 }

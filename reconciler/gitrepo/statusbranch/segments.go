@@ -187,7 +187,9 @@ func (r *View) AuditTail(ctx context.Context, commit string, since time.Time, le
 	return tail, nil
 }
 
-func readLog[T any](ctx context.Context, r *View, commit, dir string, o LogOrder, decode func([]byte) (T, error)) iter.Seq2[Logged[T], error] {
+func readLog[T any](
+	ctx context.Context, r *View, commit, dir string, o LogOrder, decode func([]byte) (T, error),
+) iter.Seq2[Logged[T], error] {
 	if o.Stray == nil {
 		o.Stray = func(string, string) {}
 	}
@@ -230,7 +232,9 @@ func readLog[T any](ctx context.Context, r *View, commit, dir string, o LogOrder
 }
 
 // readSegment yields the lines of a segment. It returns false to stop.
-func readSegment[T any](path string, data []byte, newestFirst bool, decode func([]byte) (T, error), yield func(Logged[T], error) bool) bool {
+func readSegment[T any](
+	path string, data []byte, newestFirst bool, decode func([]byte) (T, error), yield func(Logged[T], error) bool,
+) bool {
 	number, step := 1, 1
 	if newestFirst {
 		number, step = bytes.Count(data, []byte("\n")), -1

@@ -74,7 +74,8 @@ func (r *View) ReadStatus(ctx context.Context, commit string) (reconciler.Status
 	if err != nil {
 		return reconciler.StatusTree{}, fmt.Errorf("read status %s: %w", commit, err)
 	}
-	out := reconciler.StatusTree{Revision: x.revision, Unread: x.warnings[revisionFile], Units: x.units, Things: maps.Clone(x.things), Reviews: maps.Clone(x.reviews)}
+	out := reconciler.StatusTree{Revision: x.revision, Unread: x.warnings[revisionFile], Units: x.units, Things: maps.Clone(x.things),
+		Reviews: maps.Clone(x.reviews)}
 	for _, path := range slices.Sorted(maps.Keys(x.warnings)) {
 		out.Warnings = append(out.Warnings, path+": "+x.warnings[path])
 	}
@@ -107,7 +108,8 @@ type statusFile struct {
 // mu.
 func (r *View) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
 	if r.index == nil {
-		r.index = &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, tally: newTally(), reviews: map[int]*plan.Review{}, warnings: map[string]string{}}
+		r.index = &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, tally: newTally(), reviews: map[int]*plan.Review{},
+			warnings: map[string]string{}}
 	}
 	x := r.index
 	if x.root == root {

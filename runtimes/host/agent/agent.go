@@ -56,7 +56,8 @@ func New(o Options) *Agent {
 		version: o.Version, digest: sync.OnceValue(ownDigest),
 	}
 	a.files = hostFiles{allow, accounts, a.paths}
-	a.services = services{allow, state, daemons{accounts, a.files, cmp.Or(o.StartTime, 100*time.Millisecond), cmp.Or(o.ReplaceTime, time.Second)}}
+	a.services = services{allow, state,
+		daemons{accounts, a.files, cmp.Or(o.StartTime, 100*time.Millisecond), cmp.Or(o.ReplaceTime, time.Second)}}
 	if o.EtcDir == "" {
 		if name, err := exec.LookPath("/usr/bin/getent"); err == nil {
 			a.users.getent = name

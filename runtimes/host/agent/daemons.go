@@ -149,7 +149,8 @@ func (d daemons) command(s service, out *os.File) (*exec.Cmd, error) {
 		}
 		u, ok := db.user(s.spec.User)
 		if !ok {
-			return nil, &Fault{Code: runtimes.CodeNotFound, Message: "no account " + s.spec.User + " on this host; is its package installed?"}
+			return nil, &Fault{Code: runtimes.CodeNotFound,
+				Message: "no account " + s.spec.User + " on this host; is its package installed?"}
 		}
 		uid, gid = u.uid, u.gid
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: db.supplementary(u.name)}
@@ -315,7 +316,8 @@ func foreignDaemons(s service, stop string) []string {
 		if command == "" {
 			command = "kill " + strconv.Itoa(p.pid)
 		}
-		found = append(found, fmt.Sprintf("%s (process %d) runs and was not started by Berth; run `%s`, then try again", filepath.Base(s.spec.Path), p.pid, command))
+		found = append(found, fmt.Sprintf("%s (process %d) runs and was not started by Berth; run `%s`, then try again",
+			filepath.Base(s.spec.Path), p.pid, command))
 	}
 	return found
 }

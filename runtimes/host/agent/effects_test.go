@@ -65,7 +65,8 @@ func TestEpochHasOneLeader(t *testing.T) {
 	require.Empty(t, code(5, "first"))
 	require.Equal(t, runtimes.CodeStaleEpoch, code(5, "other"))
 	require.Equal(t, runtimes.CodeStaleEpoch, code(5, ""), "a daemon that names no leader")
-	require.Contains(t, f.ask(runtimes.Stamp{Epoch: 5, Leader: "other"}, write(path, "x")).Fault.Message, "epoch 5 belongs to another leader")
+	require.Contains(t, f.ask(runtimes.Stamp{Epoch: 5, Leader: "other"}, write(path, "x")).Fault.Message,
+		"epoch 5 belongs to another leader")
 	require.Empty(t, code(5, "first"))
 	require.Empty(t, code(6, "other"))
 	require.Equal(t, runtimes.CodeStaleEpoch, code(5, "first"))
@@ -98,7 +99,8 @@ func TestEpochIsClaimedOnce(t *testing.T) {
 		for i := range 4 {
 			a := f.again()
 			wait.Go(func() {
-				if f.askOf(a, runtimes.Stamp{Epoch: epoch, Leader: fmt.Sprint("leader-", i)}, write(f.path("open", fmt.Sprint(i)), "x")).Fault == nil {
+				if f.askOf(a, runtimes.Stamp{Epoch: epoch, Leader: fmt.Sprint("leader-", i)},
+					write(f.path("open", fmt.Sprint(i)), "x")).Fault == nil {
 					in.Add(1)
 				}
 			})
@@ -167,7 +169,8 @@ func TestLaterLeaderWaitsForRunningEffects(t *testing.T) {
 	var wait sync.WaitGroup
 	old := f.again()
 	wait.Go(func() {
-		f.askOf(old, runtimes.Stamp{Epoch: 1}, runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "touch " + f.path("open", "begun") + "; sleep 0.3"}}})
+		f.askOf(old, runtimes.Stamp{Epoch: 1},
+			runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "touch " + f.path("open", "begun") + "; sleep 0.3"}}})
 		note("old effect over")
 	})
 	await.NoError(t, "the effect of the earlier leader", func() (os.FileInfo, error) { return os.Stat(f.path("open", "begun")) })
@@ -190,14 +193,16 @@ func TestEpochIsSharedAndBounded(t *testing.T) {
 	for range 4 {
 		a := f.again()
 		go func() {
-			answers <- f.askOf(a, f.stamp(), runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", script, begun, done}, TimeoutMS: serviceTimeout}})
+			answers <- f.askOf(a, f.stamp(),
+				runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", script, begun, done}, TimeoutMS: serviceTimeout}})
 		}()
 	}
 	await.Equal(t, "the lines of effects that run", 4, func() int {
 		data, _ := os.ReadFile(begun)
 		return bytes.Count(data, []byte("\n"))
 	})
-	line, err := json.Marshal(agent.Request{ID: 1, Stamp: runtimes.Stamp{Epoch: 9}, TimeoutMS: 50, Ops: []runtimes.Op{write(f.path("open", "a"), "x")}})
+	line, err := json.Marshal(agent.Request{ID: 1, Stamp: runtimes.Stamp{Epoch: 9}, TimeoutMS: 50,
+		Ops: []runtimes.Op{write(f.path("open", "a"), "x")}})
 	require.NoError(t, err)
 	require.Equal(t, runtimes.CodeBusy, f.session(f.agent, string(line)+"\n")[0].Fault.Code)
 	require.NoError(t, os.WriteFile(done, nil, 0o600))
@@ -261,7 +266,8 @@ func TestLedger(t *testing.T) {
 	require.Equal(t, runtimes.CodeRefused, r.Fault.Code)
 	require.Equal(t, "write /etc/passwd", r.Fault.Op)
 	require.Len(t, r.Results, 1)
-	require.Equal(t, []string{"write " + path, "write /etc/passwd", "run sh -c sleep 0", "stopped at write /etc/passwd: refused"}, find("action-3"))
+	require.Equal(t, []string{"write " + path, "write /etc/passwd", "run sh -c sleep 0", "stopped at write /etc/passwd: refused"},
+		find("action-3"))
 
 	secret, err := os.ReadFile(f.path("open", "s"))
 	require.NoError(t, err)
@@ -383,7 +389,8 @@ func TestLedgerNumbersNeverRepeatOrOverflow(t *testing.T) {
 func TestStampsAreBounded(t *testing.T) {
 	f := newFar(t)
 	for _, hostile := range []string{strings.Repeat("a", 201), "a\nb", "a b", "é", "\x00"} {
-		for i, stamp := range []runtimes.Stamp{{Commit: hostile}, {CorrelationID: hostile}, {ActionID: hostile}, {Verb: hostile}, {Leader: hostile}} {
+		for i, stamp := range []runtimes.Stamp{{Commit: hostile}, {CorrelationID: hostile}, {ActionID: hostile}, {Verb: hostile},
+			{Leader: hostile}} {
 			stamp.Epoch = 1
 			r := f.ask(stamp, f.effect())
 			require.NotNil(t, r.Fault, "%d %q", i, hostile)
@@ -430,7 +437,8 @@ func TestAccountsAreMadeAndRemoved(t *testing.T) {
 	require.Contains(t, f.fails("refused", user("lonely", 7742004, false)), "gid 1700")
 	f.fails("refused", user("root", 0, false))
 	f.fails("refused", user("alice", 1500, true))
-	for _, name := range []string{"", "a:b", "a\nb", "-a", ".", "..", ".a", "1001", "1.2", "_a", "a,b", "a b", strings.Repeat("a", 40), "../x", "root:x:0:0"} {
+	for _, name := range []string{"", "a:b", "a\nb", "-a", ".", "..", ".a", "1001", "1.2", "_a", "a,b", "a b", strings.Repeat("a", 40),
+		"../x", "root:x:0:0"} {
 		f.fails("invalid", user(name, 7742009, false))
 	}
 
@@ -541,10 +549,12 @@ exit ${missing:-0}
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(string(data), "\n"))
 
-	require.NoError(t, os.WriteFile(has, []byte("same:x:7742201:100::/:/bin/sh\nother:x:7742202:100::/:/bin/sh\nname:x:7742299:100::/:/bin/sh\n"), 0o644))
+	require.NoError(t, os.WriteFile(has,
+		[]byte("same:x:7742201:100::/:/bin/sh\nother:x:7742202:100::/:/bin/sh\nname:x:7742299:100::/:/bin/sh\n"), 0o644))
 	require.True(t, f.one(user("same", 7742201, false)).Changed)
 	for _, taken := range []runtimes.Op{user("mine", 7742202, false), user("name", 7742203, false)} {
-		r := f.ask(f.stamp(), user("first"+taken.User.Name, taken.User.UID+10, false), taken, user("last"+taken.User.Name, taken.User.UID+20, false))
+		r := f.ask(f.stamp(), user("first"+taken.User.Name, taken.User.UID+10, false), taken,
+			user("last"+taken.User.Name, taken.User.UID+20, false))
 		require.Len(t, r.Results, 1)
 		require.Contains(t, r.Fault.Message, "the directory service already has")
 		table, err := os.ReadFile(filepath.Join(f.etc, "passwd"))
@@ -615,7 +625,8 @@ func TestProcessesOfRemovedUsersEnd(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- left.Wait() }()
 	f.do(user("paul", paul, true), user("marie", marie, true))
-	require.ErrorContains(t, await.Receive(t, "the end of the process of an account that is gone", ended, func() any { return left.Process.Pid }), "killed")
+	require.ErrorContains(t, await.Receive(t, "the end of the process of an account that is gone", ended,
+		func() any { return left.Process.Pid }), "killed")
 	require.NoError(t, others.Process.Signal(syscall.Signal(0)), "another user's process continues")
 }
 

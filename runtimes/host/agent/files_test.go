@@ -34,7 +34,8 @@ func TestWriteChangesOnlyWhatDiffers(t *testing.T) {
 	require.Equal(t, os.FileMode(0o640), st.Mode().Perm())
 	require.True(t, f.one(runtimes.Op{Write: &runtimes.WriteFile{Path: path, Data: []byte("two"), Mode: 0o600}}).Changed, "another mode")
 	require.True(t, f.one(write(f.path("open", "empty"), "")).Changed)
-	require.Equal(t, []string{"a.conf", "empty"}, f.one(runtimes.Op{List: &runtimes.List{Path: f.path("open")}}).Names, "no temporary file stays")
+	require.Equal(t, []string{"a.conf", "empty"}, f.one(runtimes.Op{List: &runtimes.List{Path: f.path("open")}}).Names,
+		"no temporary file stays")
 
 	f.fails("notfound", write(f.path("open", "none", "a"), "x"))
 	f.fails("invalid", runtimes.Op{Write: &runtimes.WriteFile{Path: path, Mode: 0o4755}})
@@ -166,10 +167,12 @@ func TestStatReturnsTypeAndDigest(t *testing.T) {
 	f.do(write(f.path("open", "a"), "content"), runtimes.Op{Link: &runtimes.MakeLink{Path: f.path("open", "l"), Target: "a"}})
 	require.NoError(t, os.WriteFile(f.path("open", "big"), make([]byte, 16<<20+1), 0o600))
 	stats := f.one(runtimes.Op{Stat: &runtimes.Stat{Paths: []string{
-		f.path("open", "a"), f.path("open", "l"), f.path("open"), f.path("open", "none"), f.path("open", "x", "y"), f.path("open", "big"), "/dev/null",
+		f.path("open", "a"), f.path("open", "l"), f.path("open"), f.path("open", "none"), f.path("open", "x", "y"), f.path("open", "big"),
+		"/dev/null",
 	}}}).Stats
 	sum := sha256.Sum256([]byte("content"))
-	require.Equal(t, runtimes.FileStat{Path: f.path("open", "a"), Exists: true, Type: "file", Mode: 0o640, UID: uint32(os.Geteuid()), Size: 7, SHA256: hex.EncodeToString(sum[:]), Made: true}, stats[0])
+	require.Equal(t, runtimes.FileStat{Path: f.path("open", "a"), Exists: true, Type: "file", Mode: 0o640, UID: uint32(os.Geteuid()),
+		Size: 7, SHA256: hex.EncodeToString(sum[:]), Made: true}, stats[0])
 	require.Equal(t, "link", stats[1].Type)
 	require.Equal(t, "dir", stats[2].Type)
 	require.False(t, stats[2].Full)
@@ -220,7 +223,8 @@ func TestPathsDoNotLeadOut(t *testing.T) {
 		"", "/", "relative", "open/a", "/etc/passwd", f.dir, f.path("open") + "/", f.path("open") + "/../x", f.path("open") + "//a",
 		f.path("open") + "/./a", f.dir + "/open/../../etc/passwd", f.path("openx"), f.path("open", "a\x00b"), f.path("open", "a\nb"),
 		f.path("one-"), f.path("one-a", "b"), f.path("one-a b"), f.path("a", "b", "fixed"), f.dir + "/../fixed", f.dir + "/./fixed",
-		f.path("linked", "fixed"), f.path("open", "dirlink", "secret"), f.path("open", "dirlink", "new"), f.path("open", strings.Repeat("a/", 600)+"b"),
+		f.path("linked", "fixed"), f.path("open", "dirlink", "secret"), f.path("open", "dirlink", "new"),
+		f.path("open", strings.Repeat("a/", 600)+"b"),
 		"/proc/self/root/etc/passwd", f.path("open") + "\x7f",
 	}
 	for _, path := range hostile {

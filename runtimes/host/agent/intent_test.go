@@ -82,8 +82,10 @@ func TestNoEffectIfItsIntentCannotBeWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFarOnDisk(t)
-			f.do(write(f.path("open", "old"), "old"), runtimes.Op{Dir: &runtimes.MakeDir{Path: f.path("open", "tree"), Mode: 0o755, Own: true}},
-				write(f.path("open", "tree", "leaf"), "leaf"), makeDir(f.path("open", "jobs"), 0o711, true), makeDir(f.path("open", "jobs", "mill"), 0o711, true), user("paul", 7742002, false))
+			f.do(write(f.path("open", "old"), "old"),
+				runtimes.Op{Dir: &runtimes.MakeDir{Path: f.path("open", "tree"), Mode: 0o755, Own: true}},
+				write(f.path("open", "tree", "leaf"), "leaf"), makeDir(f.path("open", "jobs"), 0o711, true),
+				makeDir(f.path("open", "jobs", "mill"), 0o711, true), user("paul", 7742002, false))
 			mend := fault(f)
 			before := f.tree()
 			for kind, op := range f.everyEffect() {

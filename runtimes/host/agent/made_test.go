@@ -112,7 +112,8 @@ func TestSharedDirectoriesAreKept(t *testing.T) {
 	there, made := f.path("open", "there"), f.path("open", "made")
 	require.NoError(t, os.Mkdir(there, 0o750))
 	before := tree(t, f.dir)[there]
-	res := f.do(makeDir(there, 0o700, false), makeDir(made, 0o700, false), write(filepath.Join(there, "a"), "x"), write(filepath.Join(made, "a"), "x"))
+	res := f.do(makeDir(there, 0o700, false), makeDir(made, 0o700, false), write(filepath.Join(there, "a"), "x"),
+		write(filepath.Join(made, "a"), "x"))
 	require.False(t, res[0].Changed)
 	require.True(t, res[1].Changed)
 	require.Equal(t, before, tree(t, f.dir)[there], "mode and owner are the host's")
@@ -238,7 +239,8 @@ func TestPreflight(t *testing.T) {
 		msg = f.fails("foreign", pre("plain", "fork"))
 		return strings.Contains(msg, "process")
 	}, func() any { return msg })
-	require.Contains(t, msg, fmt.Sprintf("(process %d) runs and was not started by Berth; run `kill %[1]d`, then try again", daemon.Process.Pid))
+	require.Contains(t, msg, fmt.Sprintf("(process %d) runs and was not started by Berth; run `kill %[1]d`, then try again",
+		daemon.Process.Pid))
 	require.Contains(t, msg, f.path("open", "key")+" exists and was not made by Berth")
 	require.Contains(t, msg, f.path("log-forka")+" exists and was not made by Berth")
 	require.Equal(t, before, tree(t, f.dir))
@@ -269,7 +271,8 @@ func helper(args []string) error {
 			select {}
 		}
 	})
-	a := agent.New(agent.Options{Profiles: []runtimes.Profile{profileOf("/proc/self/exe", args[0], nil)}, StateDir: args[1], EtcDir: args[2]})
+	a := agent.New(agent.Options{Profiles: []runtimes.Profile{profileOf("/proc/self/exe", args[0], nil)}, StateDir: args[1],
+		EtcDir: args[2]})
 	return a.Serve(context.Background(), os.Stdin, os.Stdout)
 }
 

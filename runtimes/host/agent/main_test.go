@@ -177,7 +177,8 @@ func (f *far) add(table, lines string) {
 
 // again returns another agent on the same machine.
 func (f *far) again() *agent.Agent {
-	return agent.New(agent.Options{Profiles: []runtimes.Profile{f.profile()}, StateDir: f.state, EtcDir: f.etc, Version: "test", StartTime: f.times.StartTime, ReplaceTime: f.times.ReplaceTime})
+	return agent.New(agent.Options{Profiles: []runtimes.Profile{f.profile()}, StateDir: f.state, EtcDir: f.etc, Version: "test",
+		StartTime: f.times.StartTime, ReplaceTime: f.times.ReplaceTime})
 }
 
 func (f *far) profile() runtimes.Profile {
@@ -209,13 +210,15 @@ func profileOf(self, dir string, derived []runtimes.DerivedPath) runtimes.Profil
 		StatPaths: []string{"/dev/**"},
 		HashPaths: []string{dir + "/hashed/*"}, SecretPaths: []string{dir + "/open/s"},
 		Programs: map[string]runtimes.Program{
-			"sh": {Path: "/bin/sh", Env: map[string]*regexp.Regexp{"ALLOWED": regexp.MustCompile(`[a-z ]*`)}, CheckStdin: func(in []byte) error {
-				if strings.Contains(string(in), "\\e") {
-					return fmt.Errorf("a command of the client")
-				}
-				return nil
-			}},
-			"client": {Path: "/bin/sh", Env: map[string]*regexp.Regexp{"CONFIG": regexp.MustCompile(dir + `/open/[a-z.]+`)}, Config: "CONFIG"},
+			"sh": {Path: "/bin/sh", Env: map[string]*regexp.Regexp{"ALLOWED": regexp.MustCompile(`[a-z ]*`)},
+				CheckStdin: func(in []byte) error {
+					if strings.Contains(string(in), "\\e") {
+						return fmt.Errorf("a command of the client")
+					}
+					return nil
+				}},
+			"client": {Path: "/bin/sh", Env: map[string]*regexp.Regexp{"CONFIG": regexp.MustCompile(dir + `/open/[a-z.]+`)},
+				Config: "CONFIG"},
 			"person": {Path: "/bin/sh", AsPerson: true},
 			"submit": {
 				Path: "/bin/sh", AsPerson: true, Scripts: regexp.MustCompile(dir + `/open/scripts/[a-z]+/[a-z.]+`),
@@ -231,8 +234,10 @@ func profileOf(self, dir string, derived []runtimes.DerivedPath) runtimes.Profil
 			"gone": {Path: dir + "/no-such-program"},
 		},
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
-			"plain": service("plain", false), "stubborn": service("stubborn", false), "short": service("short", false), "parent": service("parent", false), "saves": service("saves", false),
-			"fork": service("fork", true), "fork-dies": service("fork-dies", true), "fork-stubborn": service("fork-stubborn", true), "slow": service("slow", true),
+			"plain": service("plain", false), "stubborn": service("stubborn", false), "short": service("short", false),
+			"parent": service("parent", false), "saves": service("saves", false),
+			"fork": service("fork", true), "fork-dies": service("fork-dies", true), "fork-stubborn": service("fork-stubborn", true),
+			"slow": service("slow", true),
 		},
 		CheckMake: func(m runtimes.Making) error {
 			if strings.HasSuffix(m.Path, "-never") || strings.Contains(string(m.Data), "PluginDir") {

@@ -45,8 +45,10 @@ func TestRunArguments(t *testing.T) {
 func TestRunHasNoInheritedEnvironment(t *testing.T) {
 	t.Setenv("BERTH_CANARY", "leaked")
 	f := newFar(t)
-	res := f.one(runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "env -u PWD -u _ -u SHLVL -u OLDPWD env | sort; pwd; id -u"}, Env: map[string]string{"ALLOWED": "x y"}}})
-	require.Equal(t, "ALLOWED=x y\nHOME=/\nLANG=C.UTF-8\nLC_ALL=C.UTF-8\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\n/\n"+strconv.Itoa(os.Geteuid())+"\n", string(res.Data))
+	res := f.one(runtimes.Op{Run: &runtimes.Run{Program: "sh",
+		Args: []string{"-c", "env -u PWD -u _ -u SHLVL -u OLDPWD env | sort; pwd; id -u"}, Env: map[string]string{"ALLOWED": "x y"}}})
+	require.Equal(t, "ALLOWED=x y\nHOME=/\nLANG=C.UTF-8\nLC_ALL=C.UTF-8\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\n/\n"+
+		strconv.Itoa(os.Geteuid())+"\n", string(res.Data))
 	for _, name := range []string{"LD_PRELOAD", "PATH", "", "ALLOWED=x"} {
 		f.fails("refused", runtimes.Op{Run: &runtimes.Run{Program: "sh", Env: map[string]string{name: "x"}}})
 	}
@@ -84,10 +86,12 @@ func TestRunInputIsChecked(t *testing.T) {
 func TestRunAsAPersonHasTheirRightsOnly(t *testing.T) {
 	f := newFar(t)
 	as := func(program, name string, uid int) runtimes.Op {
-		return runtimes.Op{Run: &runtimes.Run{Program: program, Args: []string{"-c", "id -u; id -g; id -G"}, Stdin: []byte("script"), As: &runtimes.Person{Name: name, UID: uid}}}
+		return runtimes.Op{Run: &runtimes.Run{Program: program, Args: []string{"-c", "id -u; id -g; id -G"}, Stdin: []byte("script"),
+			As: &runtimes.Person{Name: name, UID: uid}}}
 	}
 	marie, group := ownUID(0), ownUID(1)
-	f.add("passwd", fmt.Sprintf("marie:x:%d:%d::/:/bin/sh\n", marie, group)+"boss:x:7742002:7742002::/:/bin/sh\nowner:x:7742003:0::/:/bin/sh\nwheeler:x:7742004:27::/:/bin/sh\n")
+	f.add("passwd", fmt.Sprintf("marie:x:%d:%d::/:/bin/sh\n", marie, group)+
+		"boss:x:7742002:7742002::/:/bin/sh\nowner:x:7742003:0::/:/bin/sh\nwheeler:x:7742004:27::/:/bin/sh\n")
 	f.add("group", "sudo:x:27:boss\nvideo:x:2600:marie\n")
 	require.Contains(t, f.fails("refused", run("person", "-c", "id")), "names none")
 	require.Contains(t, f.fails("refused", as("sh", "marie", marie)), "another account")
@@ -109,7 +113,8 @@ func TestRunGivesAScriptByItsName(t *testing.T) {
 	f.add("passwd", fmt.Sprintf("marie:x:%d:%d::/:/bin/sh\n", marie, ownUID(1)))
 	submit := func(change func(*runtimes.Run)) runtimes.Op {
 		op := runtimes.Op{Run: &runtimes.Run{
-			Program: "submit", Stdin: []byte("cat /proc/self/fd/3 /proc/self/fd/3 | tr '\\0' '\\n'; stat -c '%a %u %n' $0; cat $0 > /dev/null && echo read; cat\n"), As: &runtimes.Person{Name: "marie", UID: marie},
+			Program: "submit", Stdin: []byte("cat /proc/self/fd/3 /proc/self/fd/3 | tr '\\0' '\\n'; stat -c '%a %u %n' $0; cat $0 > " +
+				"/dev/null && echo read; cat\n"), As: &runtimes.Person{Name: "marie", UID: marie},
 			Script: f.path("open", "scripts", "one", "job.sh"), Export: map[string]string{"PLACE": "/tmp"}, TimeoutMS: serviceTimeout,
 		}}
 		if change != nil {
@@ -147,7 +152,8 @@ func TestRunGivesAScriptByItsName(t *testing.T) {
 
 func TestRunResults(t *testing.T) {
 	f := newFar(t)
-	res := f.one(runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "cat; echo oops >&2; exit 3"}, Stdin: []byte("in"), AllowExit: true}})
+	res := f.one(runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "cat; echo oops >&2; exit 3"}, Stdin: []byte("in"),
+		AllowExit: true}})
 	require.Equal(t, runtimes.Result{Data: []byte("in"), Stderr: []byte("oops\n"), Exit: 3}, res)
 
 	r := f.ask(f.stamp(), runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "echo oops >&2; exit 3"}}})
@@ -166,7 +172,8 @@ func TestRunTimeoutEndsProgramAndChildren(t *testing.T) {
 	pid := f.path("open", "child")
 	// Until the timeout there has to be some output; the next attempt has more time.
 	for ms := 200; ; ms *= 2 {
-		said := f.fails("timeout", runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "sleep 3600 & echo $! > " + pid + "; echo so far; wait"}, TimeoutMS: ms}})
+		said := f.fails("timeout", runtimes.Op{Run: &runtimes.Run{Program: "sh",
+			Args: []string{"-c", "sleep 3600 & echo $! > " + pid + "; echo so far; wait"}, TimeoutMS: ms}})
 		if strings.Contains(said, "so far") {
 			break
 		}
@@ -193,7 +200,9 @@ func TestRunEndsWithTheAgent(t *testing.T) {
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	line, err := json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: serviceTimeout, Ops: []runtimes.Op{{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "echo $$ > " + pid + "; exec sleep 3600"}, TimeoutMS: serviceTimeout}}}})
+	line, err := json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: serviceTimeout,
+		Ops: []runtimes.Op{{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "echo $$ > " + pid + "; exec sleep 3600"},
+			TimeoutMS: serviceTimeout}}}})
 	require.NoError(t, err)
 	_, err = in.Write(append(line, '\n'))
 	require.NoError(t, err)
@@ -250,7 +259,8 @@ func TestProtocolRefusesInvalidRequests(t *testing.T) {
 	// An invalid request is answered, and the session continues.
 	for _, bad := range []string{
 		"", "{}", "[]", "null", "garbage", `{"id":1,"ops":[]}`, `{"id":1,"ops":[{}]}`, `{"id":1,"ops":[{"info":{},"list":{"path":"/"}}]}`,
-		`{"id":1,"ops":[{"explode":{}}]}`, `{"id":1,"ops":[{"info":{}}],"more":1}`, `{"id":1,"ops":[` + strings.Repeat(`{"info":{}},`, agent.MaxOps) + `{"info":{}}]}`,
+		`{"id":1,"ops":[{"explode":{}}]}`, `{"id":1,"ops":[{"info":{}}],"more":1}`,
+		`{"id":1,"ops":[` + strings.Repeat(`{"info":{}},`, agent.MaxOps) + `{"info":{}}]}`,
 	} {
 		answers := f.session(f.agent, bad+"\n"+info)
 		require.Len(t, answers, 2, bad)
@@ -263,7 +273,8 @@ func TestProtocolRefusesInvalidRequests(t *testing.T) {
 	require.NoError(t, err)
 	require.Error(t, f.agent.Serve(t.Context(), strings.NewReader(string(line)), new(strings.Builder)))
 	require.NoFileExists(t, f.path("open", "a"))
-	require.ErrorIs(t, f.agent.Serve(t.Context(), strings.NewReader(strings.Repeat("x", agent.MaxRequest+1)+"\n"), new(strings.Builder)), agent.ErrTooLong)
+	require.ErrorIs(t, f.agent.Serve(t.Context(), strings.NewReader(strings.Repeat("x", agent.MaxRequest+1)+"\n"), new(strings.Builder)),
+		agent.ErrTooLong)
 
 	// The results of a request are bounded.
 	big := f.path("open", "big")
@@ -275,7 +286,8 @@ func TestProtocolRefusesInvalidRequests(t *testing.T) {
 	require.Equal(t, runtimes.CodeInvalid, r.Fault.Code)
 	require.Len(t, r.Results, 2)
 	// Operations after the timeout are skipped.
-	line, err = json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: 100, Ops: []runtimes.Op{sleep("5"), write(f.path("open", "late"), "x")}})
+	line, err = json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: 100,
+		Ops: []runtimes.Op{sleep("5"), write(f.path("open", "late"), "x")}})
 	require.NoError(t, err)
 	require.Equal(t, runtimes.CodeTimeout, f.session(f.agent, string(line)+"\n")[0].Fault.Code)
 	require.NoFileExists(t, f.path("open", "late"))

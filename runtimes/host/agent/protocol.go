@@ -135,7 +135,8 @@ func decodeRequest(line []byte) (Request, error) {
 	if len(r.Ops) == 0 || len(r.Ops) > MaxOps {
 		return r, invalid("want 1 to %d operations, got %d", MaxOps, len(r.Ops))
 	}
-	for _, word := range []string{r.Stamp.Commit, r.Stamp.CorrelationID, r.Stamp.ActionID, r.Stamp.Verb, r.Stamp.Leader, r.Stamp.Operator, r.Stamp.Credential.Credential} {
+	for _, word := range []string{r.Stamp.Commit, r.Stamp.CorrelationID, r.Stamp.ActionID, r.Stamp.Verb, r.Stamp.Leader, r.Stamp.Operator,
+		r.Stamp.Credential.Credential} {
 		if len(word) > maxStamp || strings.ContainsFunc(word, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			return r, invalid("a word of the stamp has more than %d characters, or other than visible ASCII", maxStamp)
 		}
@@ -202,7 +203,8 @@ func Summary(op runtimes.Op) string {
 	case op.Service != nil:
 		return strings.TrimSpace(plain(op.Service.Verb) + " service " + plain(op.Service.Name) + " " + plain(op.Service.Unit))
 	case op.Run != nil && op.Run.As != nil:
-		return strings.TrimSpace("as " + plain(op.Run.As.Name) + " run " + plain(op.Run.Program) + " " + plain(strings.Join(op.Run.Args, " ")))
+		return strings.TrimSpace("as " + plain(op.Run.As.Name) + " run " + plain(op.Run.Program) + " " +
+			plain(strings.Join(op.Run.Args, " ")))
 	case op.Run != nil:
 		return strings.TrimSpace("run " + plain(op.Run.Program) + " " + plain(strings.Join(op.Run.Args, " ")))
 	case op.User != nil && op.User.Absent:

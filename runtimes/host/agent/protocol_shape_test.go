@@ -28,7 +28,8 @@ func TestProtocolIsThatOfItsNumber(t *testing.T) {
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, string(want), text.String(),
-		"raise Protocol if a daemon needs this of a helper, and run: go test ./runtimes/host/agent -run TestProtocolIsThatOfItsNumber -update")
+		"raise Protocol if a daemon needs this of a helper, and run: go test ./runtimes/host/agent -run TestProtocolIsThatOfItsNumber "+
+			"-update")
 }
 
 // writeFields writes the fields of a struct as JSON names them, and those of the structs in them.

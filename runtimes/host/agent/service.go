@@ -142,7 +142,8 @@ func (v services) checkDevices(ctx context.Context, s service, verb string) erro
 }
 
 func missingText(devices []string) string {
-	return fmt.Sprintf("no device file %s on this host; make it, and have it made at each boot (tmpfiles.d(5))", strings.Join(devices, ", "))
+	return fmt.Sprintf("no device file %s on this host; make it, and have it made at each boot (tmpfiles.d(5))",
+		strings.Join(devices, ", "))
 }
 
 // missingDevices returns the service's device files that do not exist.

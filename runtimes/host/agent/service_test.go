@@ -279,15 +279,16 @@ func TestServiceOutlivesTheAgentAsItsAccount(t *testing.T) {
 	// Where the account can write its pid file and read the program.
 	require.NoError(t, os.Chmod(f.dir, 0o755))
 	pid := "/run/berth-test-" + fmt.Sprint(os.Getpid())
-	a := agent.New(agent.Options{StateDir: f.state, EtcDir: f.etc, Profiles: []runtimes.Profile{{Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
-		"sleep": func(string, map[string]string) (runtimes.ServiceSpec, error) {
-			return runtimes.ServiceSpec{Path: "/usr/bin/sleep", Args: []string{"3600"}, User: "daemon", PIDFile: pid + "/pid",
-				LogFile: pid + "/log", RunDirs: []runtimes.MakeDir{{Path: pid, Mode: 0o750, Owner: "daemon"}}}, nil
-		},
-		"nobody": func(string, map[string]string) (runtimes.ServiceSpec, error) {
-			return runtimes.ServiceSpec{Path: "/usr/bin/sleep", User: "missing", PIDFile: pid + "/pid2"}, nil
-		},
-	}}}})
+	a := agent.New(agent.Options{StateDir: f.state, EtcDir: f.etc,
+		Profiles: []runtimes.Profile{{Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
+			"sleep": func(string, map[string]string) (runtimes.ServiceSpec, error) {
+				return runtimes.ServiceSpec{Path: "/usr/bin/sleep", Args: []string{"3600"}, User: "daemon", PIDFile: pid + "/pid",
+					LogFile: pid + "/log", RunDirs: []runtimes.MakeDir{{Path: pid, Mode: 0o750, Owner: "daemon"}}}, nil
+			},
+			"nobody": func(string, map[string]string) (runtimes.ServiceSpec, error) {
+				return runtimes.ServiceSpec{Path: "/usr/bin/sleep", User: "missing", PIDFile: pid + "/pid2"}, nil
+			},
+		}}}})
 	t.Cleanup(func() {
 		require.Nil(t, f.askVersionless(a, service("sleep", "", "kill")).Fault)
 		require.NoError(t, os.RemoveAll(pid))
@@ -301,7 +302,8 @@ func TestServiceOutlivesTheAgentAsItsAccount(t *testing.T) {
 	require.Contains(t, string(status), "Groups:\t4 \n", "and its further groups, none of root's")
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", r.Results[0].Service.PID))
 	require.NoError(t, err)
-	require.Equal(t, "PATH=/usr/sbin:/usr/bin:/sbin:/bin\x00LANG=C.UTF-8\x00LC_ALL=C.UTF-8\x00HOME=/\x00BERTH_SERVICE=sleep/\x00", string(env))
+	require.Equal(t, "PATH=/usr/sbin:/usr/bin:/sbin:/bin\x00LANG=C.UTF-8\x00LC_ALL=C.UTF-8\x00HOME=/\x00BERTH_SERVICE=sleep/\x00",
+		string(env))
 	require.Equal(t, runtimes.CodeNotFound, f.askVersionless(a, service("nobody", "", "start")).Fault.Code)
 }
 

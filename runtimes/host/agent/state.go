@@ -130,5 +130,6 @@ func (d stateDir) words(file string) ([]string, error) {
 }
 
 func unreadableState(name string) error {
-	return &Fault{Code: runtimes.CodeIO, Message: name + " is cut off or damaged: stop each daemon of Berth except one, then remove the file"}
+	return &Fault{Code: runtimes.CodeIO,
+		Message: name + " is cut off or damaged: stop each daemon of Berth except one, then remove the file"}
 }

@@ -15,7 +15,8 @@ import (
 
 func TestUnitText(t *testing.T) {
 	forking := service{name: "store", unit: "physics", timeout: 10 * time.Second, spec: runtimes.ServiceSpec{
-		Path: "/usr/sbin/stored", Args: []string{"-Z", "--conf", `CPUs=4 Gres="gpu:2" $HOME 50% a\b`, ""}, Env: []string{"CONF=/etc/store/physics.conf"},
+		Path: "/usr/sbin/stored", Args: []string{"-Z", "--conf", `CPUs=4 Gres="gpu:2" $HOME 50% a\b`, ""},
+		Env:  []string{"CONF=/etc/store/physics.conf"},
 		User: "store", PIDFile: "/run/store-physics/pid", Forks: true, LogFile: "/var/log/store.log",
 		RunDirs: []runtimes.MakeDir{{Path: "/run/store-physics", Mode: 0o755, Owner: "store", Group: "adm"}},
 		Links:   []runtimes.MakeLink{{Path: "/run/link-physics", Target: "store"}},
@@ -46,7 +47,8 @@ TasksMax=infinity
 WantedBy=multi-user.target
 `, unitText(forking))
 
-	plain := service{name: "db", timeout: time.Second, spec: runtimes.ServiceSpec{Path: "/usr/sbin/db", PIDFile: "/run/db/pid", LogFile: "/var/log/db.log"}}
+	plain := service{name: "db", timeout: time.Second,
+		spec: runtimes.ServiceSpec{Path: "/usr/sbin/db", PIDFile: "/run/db/pid", LogFile: "/var/log/db.log"}}
 	require.Contains(t, unitText(plain), "Type=exec\nStandardOutput=append:/var/log/db.log\nStandardError=inherit\n")
 	require.NotContains(t, unitText(plain), "PIDFile")
 }
@@ -68,8 +70,10 @@ func TestUnitState(t *testing.T) {
 	const name = "berth-db.service"
 	require.Equal(t, runtimes.ServiceStatus{Running: true, PID: 1}, withoutTime(unitState(name, "ActiveState=active\nMainPID=1\n")))
 	require.Equal(t, runtimes.ServiceStatus{}, unitState(name, "ActiveState=inactive\nMainPID=0\n"))
-	require.Equal(t, runtimes.ServiceStatus{Detail: "its unit is failed, and `journalctl --unit berth-db.service` shows why"}, unitState(name, "ActiveState=failed\nMainPID=0\n"))
-	require.Equal(t, runtimes.ServiceStatus{Detail: "its unit is activating, and `journalctl --unit berth-db.service` shows why"}, unitState(name, "ActiveState=activating\nMainPID=77\n"))
+	require.Equal(t, runtimes.ServiceStatus{Detail: "its unit is failed, and `journalctl --unit berth-db.service` shows why"},
+		unitState(name, "ActiveState=failed\nMainPID=0\n"))
+	require.Equal(t, runtimes.ServiceStatus{Detail: "its unit is activating, and `journalctl --unit berth-db.service` shows why"},
+		unitState(name, "ActiveState=activating\nMainPID=77\n"))
 }
 
 func withoutTime(s runtimes.ServiceStatus) runtimes.ServiceStatus {
@@ -165,13 +169,15 @@ func TestKillEndsTheMainProcessOnly(t *testing.T) {
 	state("active")
 	_, err := systemd{}.stop(t.Context(), service{name: "store", timeout: time.Minute}, true)
 	require.NoError(t, err)
-	require.Equal(t, "kill --kill-whom=main --signal=SIGKILL berth-store.service\ndisable --now --no-reload berth-store.service\ndaemon-reload\nreset-failed berth-store.service\n", calls())
+	require.Equal(t, "kill --kill-whom=main --signal=SIGKILL berth-store.service\ndisable --now --no-reload "+
+		"berth-store.service\ndaemon-reload\nreset-failed berth-store.service\n", calls())
 }
 
 func TestClearStopsScopes(t *testing.T) {
 	state, calls := fakeSystemd(t)
 	v := services{init: systemd{}}
-	s := service{name: "store", timeout: time.Second, spec: runtimes.ServiceSpec{Unit: runtimes.UnitSpec{Scopes: []string{"a_steps.scope", "steps.scope"}}}}
+	s := service{name: "store", timeout: time.Second,
+		spec: runtimes.ServiceSpec{Unit: runtimes.UnitSpec{Scopes: []string{"a_steps.scope", "steps.scope"}}}}
 	state("inactive")
 	changed, err := v.clear(t.Context(), s)
 	require.NoError(t, err)
@@ -195,7 +201,8 @@ func TestClearStopsScopes(t *testing.T) {
 // job ends no other, and a reboot kills jobs. A file of an administrator stays.
 func TestScopesHaveSettings(t *testing.T) {
 	state, calls := fakeSystemd(t)
-	d, s := systemd{}, service{name: "store", timeout: time.Minute, spec: runtimes.ServiceSpec{Path: "/usr/sbin/stored", Unit: runtimes.UnitSpec{Scopes: []string{"a_steps.scope", "steps.scope"}}}}
+	d, s := systemd{}, service{name: "store", timeout: time.Minute,
+		spec: runtimes.ServiceSpec{Path: "/usr/sbin/stored", Unit: runtimes.UnitSpec{Scopes: []string{"a_steps.scope", "steps.scope"}}}}
 	state("inactive")
 	_, err := d.start(t.Context(), s)
 	require.NoError(t, err)

@@ -21,7 +21,8 @@ func TestUnitsOfSlurm(t *testing.T) {
 		name, unit string
 		params     map[string]string
 	}{
-		{profile.Munged, "physics", nil}, {profile.MariaDB, "", nil}, {profile.Slurmdbd, "physics", nil}, {profile.Slurmctld, "physics", nil},
+		{profile.Munged, "physics", nil}, {profile.MariaDB, "", nil}, {profile.Slurmdbd, "physics", nil},
+		{profile.Slurmctld, "physics", nil},
 		{profile.MungedWorker, "physics", nil},
 		{profile.Slurmd, "physics", map[string]string{
 			profile.ParamServer: "10.77.0.10:20001", profile.ParamNode: "gpu-1", profile.ParamDevices: "/dev/nvidia0,/dev/nvidia1",

@@ -87,7 +87,8 @@ func (p place) makeFor(owner account) (changed bool, err error) {
 		return false, nil
 	case 0:
 	default:
-		return false, refuse("%s belongs to uid %d, want %d of %s; move it away, then try again", plain(p.path), st.Uid, owner.uid, owner.name)
+		return false, refuse("%s belongs to uid %d, want %d of %s; move it away, then try again", plain(p.path), st.Uid, owner.uid,
+			owner.name)
 	}
 	err = errors.Join(unix.Fchmod(fd, 0o700), unix.Fchown(fd, owner.uid, owner.gid), unix.Fsync(p.dir))
 	return true, ioFaultOrNil(p.path, err)

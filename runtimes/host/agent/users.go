@@ -88,7 +88,9 @@ func (u users) check(op *runtimes.User) error {
 	return nil
 }
 
-func (u users) add(ctx context.Context, ops []*runtimes.User, db *accountDB, made map[string]int) (results []runtimes.Result, failed error) {
+func (u users) add(
+	ctx context.Context, ops []*runtimes.User, db *accountDB, made map[string]int,
+) (results []runtimes.Result, failed error) {
 	var missing []*runtimes.User
 	var at []int // the index of each in ops
 	record := maps.Clone(made)
@@ -167,7 +169,8 @@ func (u users) lacks(op *runtimes.User, db *accountDB, made map[string]int) (boo
 	case hasUser && !half:
 		// An author of the estate must not take over an existing account, which may be
 		// an administrator's.
-		return false, refuse("account %s exists and was not made by Berth: remove it, use another user name, or manage accounts in a directory", op.Name)
+		return false, refuse("account %s exists and was not made by Berth: remove it, use another user name, or manage accounts in a "+
+			"directory", op.Name)
 	case hasUser && have.gid != op.UID:
 		return false, refuse("account %s has primary group %d, want %d", op.Name, have.gid, op.UID)
 	case hasUser && hasGroup:
@@ -180,7 +183,9 @@ func (u users) lacks(op *runtimes.User, db *accountDB, made map[string]int) (boo
 
 // remove ends the processes of users before and after it removes their accounts: a
 // job may have left processes, and another user may get the uid next.
-func (u users) remove(ctx context.Context, ops []*runtimes.User, db *accountDB, made map[string]int) (results []runtimes.Result, failed error) {
+func (u users) remove(
+	ctx context.Context, ops []*runtimes.User, db *accountDB, made map[string]int,
+) (results []runtimes.Result, failed error) {
 	var gone []*runtimes.User
 	var at []int // the index of each in ops
 	left := maps.Clone(made)
@@ -261,7 +266,8 @@ func endProcesses(ctx context.Context, of []*runtimes.User) (int, error) {
 		first := slices.Min(slices.Collect(maps.Keys(left))) // those before it have ended
 		for _, p := range found {
 			if err := p.signal(unix.SIGKILL); err != nil {
-				return first, &Fault{Code: runtimes.CodeIO, Message: fmt.Sprintf("process %d of a user whose account is to be removed: %v", p.pid, err)}
+				return first, &Fault{Code: runtimes.CodeIO,
+					Message: fmt.Sprintf("process %d of a user whose account is to be removed: %v", p.pid, err)}
 			}
 		}
 		select {

@@ -63,12 +63,14 @@ func TestReleasedHelperOnLabHosts(t *testing.T) {
 
 	// Nothing but the helper is reached with Berth's key, and it takes no arguments there.
 	n, _ := l.Node("w1")
-	cmd := exec.CommandContext(t.Context(), "ssh", "-F", "none", "-i", l.KeyFile(), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes",
+	cmd := exec.CommandContext(t.Context(), "ssh", "-F", "none", "-i", l.KeyFile(), "-o", "BatchMode=yes", "-o",
+		"StrictHostKeyChecking=yes",
 		"-o", "UserKnownHostsFile="+l.KnownHosts(), l.User()+"@"+n.Address, "sudo -n id; id")
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	require.Regexp(t, `^\{"berth_host":2,"version":"[^"]*"\}\n$`, string(out))
-	denied, err := l.Run(t.Context(), "w1", "su", "-s", "/bin/sh", l.User(), "-c", "sudo -n /usr/local/sbin/berth-host replace </dev/null 2>&1")
+	denied, err := l.Run(t.Context(), "w1", "su", "-s", "/bin/sh", l.User(), "-c",
+		"sudo -n /usr/local/sbin/berth-host replace </dev/null 2>&1")
 	require.Error(t, err, denied)
 	require.Contains(t, denied, "password is required")
 }
@@ -82,7 +84,8 @@ func TestHelperIsReplacedOnlyByTheRecordedDigest(t *testing.T) {
 	require.Contains(t, out, "want ")
 	out, err = in("sha256sum /root/next | tee /etc/berth/berth-host.sha256 && /usr/local/sbin/berth-host replace </root/next")
 	require.NoError(t, err, out)
-	res, err := hosts.Host(plan.Member{Node: n.Name, Address: n.Address, SSHPort: 22}).Do(t.Context(), runtimes.Stamp{}, runtimes.Op{Info: &runtimes.Info{}})
+	res, err := hosts.Host(plan.Member{Node: n.Name, Address: n.Address, SSHPort: 22}).Do(t.Context(), runtimes.Stamp{},
+		runtimes.Op{Info: &runtimes.Info{}})
 	require.NoError(t, err)
 	require.Equal(t, strings.Fields(out)[0], res[0].Info.Digest)
 }

@@ -136,7 +136,8 @@ func (l *Lab) Down(ctx context.Context) error {
 // ownFiles returns the names of the lab's files, lab.json last: until it is removed,
 // Open finds the lab.
 func ownFiles() []string {
-	return []string{"hosts", "hosts.txt", "fstab", "known_hosts", "id_ed25519", "login_ed25519", "login_keys", "authorized_keys", "init.sh", "berth-host", "berth-host.sha256", "lab.json"}
+	return []string{"hosts", "hosts.txt", "fstab", "known_hosts", "id_ed25519", "login_ed25519", "login_keys", "authorized_keys", "init.sh",
+		"berth-host", "berth-host.sha256", "lab.json"}
 }
 
 // parents returns the unshare processes whose children are the first processes of this

@@ -202,7 +202,8 @@ func mirror(ctx context.Context) string {
 	if m := os.Getenv(MirrorVariable); m != "" {
 		return m
 	}
-	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian", "Label: Debian").Output()
+	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian",
+		"Label: Debian").Output()
 	if first, _, _ := strings.Cut(string(out), "\n"); err == nil && first != "" {
 		return first
 	}
@@ -229,7 +230,8 @@ func acquireConfiguration(ctx context.Context) []byte {
 
 // installed returns the versions of the image's packages.
 func installed(ctx context.Context, root string, packages []string) (map[string]string, error) {
-	out, err := exec.CommandContext(ctx, "dpkg-query", "--admindir="+filepath.Join(root, "var/lib/dpkg"), "-W", "-f", `${Package} ${Version}\n`).Output()
+	out, err := exec.CommandContext(ctx, "dpkg-query", "--admindir="+filepath.Join(root, "var/lib/dpkg"), "-W", "-f",
+		`${Package} ${Version}\n`).Output()
 	if err != nil {
 		return nil, fmt.Errorf("read its packages: %w", err)
 	}

@@ -30,7 +30,8 @@ func TestLongHostsOfEachSuite(t *testing.T) {
 	for suite, series := range map[string]string{"bookworm": "22.05.", "trixie": "24.11.", "forky": ""} { // forky changes
 		t.Run(suite, func(t *testing.T) {
 			c := config(t)
-			c.Image, c.Packages = suite, strings.Fields("mariadb-server munge slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin")
+			c.Image, c.Packages = suite, strings.Fields("mariadb-server munge slurmctld slurmd slurmdbd slurm-client "+
+				"slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin")
 			image, err := lab.BuildImage(t.Context(), lab.DefaultImages, suite, c.Packages, nil)
 			require.NoError(t, err)
 			l, err := lab.Up(t.Context(), c)
@@ -50,7 +51,9 @@ func TestLongHostsOfEachSuite(t *testing.T) {
 			require.Contains(t, in("ctl", "slurmctld -V"), version)
 			require.Contains(t, in("gpu-1", "slurmd -C"), fmt.Sprintf("NodeName=gpu-1 CPUs=%d ", cpus))
 			require.Equal(t, "VERSION_CODENAME="+suite, in("ctl", "grep VERSION_CODENAME /etc/os-release"))
-			require.Equal(t, "bash sleep sshd", in("ctl", "ps --no-headers -eo comm,pid | awk -v me=$$ '$2 < me && $1 != \"nsenter\" {print $1}' | sort -u | xargs"), "no service of a package runs")
+			require.Equal(t, "bash sleep sshd",
+				in("ctl", "ps --no-headers -eo comm,pid | awk -v me=$$ '$2 < me && $1 != \"nsenter\" {print $1}' | sort -u | xargs"),
+				"no service of a package runs")
 
 			in("gpu-1", "touch /usr/berth-lab-test; useradd lena; rm /usr/sbin/slurmd")
 			for _, gone := range []string{"ls /usr/berth-lab-test", "id lena"} {

@@ -26,7 +26,8 @@ func mmdebstrap(t *testing.T, script string) (runs string) {
 	t.Helper()
 	bin := t.TempDir()
 	runs = filepath.Join(bin, "runs")
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "mmdebstrap"), []byte("#!/bin/sh\nset -e\necho begin >>"+runs+"\n"+script+"\necho end >>"+runs+"\n"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "mmdebstrap"),
+		[]byte("#!/bin/sh\nset -e\necho begin >>"+runs+"\n"+script+"\necho end >>"+runs+"\n"), 0o755))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	return runs
 }

@@ -141,7 +141,8 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	sum := sha256.Sum256([]byte(c.Dir))
-	l = &Lab{Dir: c.Dir, Bridge: "bl" + hex.EncodeToString(sum[:])[:8], Image: c.Image, Machines: c.Machines, Unprepared: c.Unprepared, Nodes: slices.Clone(c.Nodes)}
+	l = &Lab{Dir: c.Dir, Bridge: "bl" + hex.EncodeToString(sum[:])[:8], Image: c.Image, Machines: c.Machines, Unprepared: c.Unprepared,
+		Nodes: slices.Clone(c.Nodes)}
 	slices.SortFunc(l.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	if old, err := Open(c.Dir); err == nil {
 		// Remove the existing or incomplete lab first.

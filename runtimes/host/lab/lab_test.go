@@ -28,7 +28,8 @@ func config(t *testing.T) lab.Config {
 		Dir: filepath.Join(t.TempDir(), "lab"), Helper: helper, Auto: true,
 		Nodes: []lab.Node{
 			lab.NodeOf("ctl", schema.NodeSpec{Address: "10.77.0.10"}),
-			lab.NodeOf("gpu-1", schema.NodeSpec{Address: "10.77.0.11", Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[0-1]"}}}}),
+			lab.NodeOf("gpu-1", schema.NodeSpec{Address: "10.77.0.11",
+				Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[0-1]"}}}}),
 		},
 	}
 }
@@ -101,7 +102,8 @@ func TestUpAndDownLeavesNothing(t *testing.T) {
 		require.NoError(t, err, out)
 		require.Equal(t, "helper 0", out)
 		// Hosts reach each other and have separate processes and files.
-		out, err = l.Run(t.Context(), "ctl", "bash", "-c", "exec 3<>/dev/tcp/gpu-1/22 && head -c4 <&3; echo; echo mine > /etc/mine; ls /proc | grep -c '^[0-9]'")
+		out, err = l.Run(t.Context(), "ctl", "bash", "-c",
+			"exec 3<>/dev/tcp/gpu-1/22 && head -c4 <&3; echo; echo mine > /etc/mine; ls /proc | grep -c '^[0-9]'")
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(out, "SSH-"), out)
 		for _, s := range l.Status() {
@@ -230,8 +232,10 @@ func TestHostHasItsOwnRoot(t *testing.T) {
 		require.NoError(t, err, out)
 		return strings.TrimSpace(out)
 	}
-	const files = "/usr/berth-lab-test /usr/lib/berth-lab-test /opt/berth-lab-test /berth-lab-test /var/lib/berth-lab-test /tmp/berth-lab-test"
-	in("gpu-1", "touch "+files+"; rm /usr/bin/nsenter /etc/hostname; useradd lena; mkdir /sys/fs/cgroup/memory/job 2>/dev/null || mkdir /sys/fs/cgroup/job")
+	const files = "/usr/berth-lab-test /usr/lib/berth-lab-test /opt/berth-lab-test /berth-lab-test /var/lib/berth-lab-test " +
+		"/tmp/berth-lab-test"
+	in("gpu-1", "touch "+files+"; rm /usr/bin/nsenter /etc/hostname; useradd lena; mkdir /sys/fs/cgroup/memory/job 2>/dev/null || mkdir "+
+		"/sys/fs/cgroup/job")
 	require.FileExists(t, "/usr/bin/nsenter", "the machine keeps what a host deletes")
 	for _, path := range strings.Fields(files) {
 		require.NoFileExists(t, path)
@@ -239,18 +243,21 @@ func TestHostHasItsOwnRoot(t *testing.T) {
 	require.Empty(t, in("ctl", "ls "+files+" 2>/dev/null || true"), "another host does not see it")
 	require.NotContains(t, in("ctl", "cat /etc/passwd"), "lena")
 	require.Contains(t, in("gpu-1", "cat /etc/passwd"), "lena")
-	require.Equal(t, "/", in("gpu-1", "grep -v ' /proc\\| /sys\\| /dev\\| /run\\| /tmp' /proc/mounts | cut -d' ' -f2"), "no mount of the machine")
+	require.Equal(t, "/", in("gpu-1", "grep -v ' /proc\\| /sys\\| /dev\\| /run\\| /tmp' /proc/mounts | cut -d' ' -f2"),
+		"no mount of the machine")
 
 	// Processes and control groups of the host itself.
 	require.Equal(t, "1", in("gpu-1", "cat /proc/1/status | awk '/^NSpid/ {print $NF}'"))
 	require.NotContains(t, in("gpu-1", "cut -d: -f3 /proc/self/cgroup /proc/1/cgroup"), "/.", "inside the host's group")
 	require.NotEmpty(t, leftovers(t, l.Bridge))
 	const conf = "/etc/slurm/one/slurm.conf"
-	require.Equal(t, conf, in("ctl", "mkdir -p /etc/slurm/one && touch "+conf+" && bash -ic 'echo $SLURM_CONF' 2>/dev/null"), "for sinfo of who logs in")
+	require.Equal(t, conf, in("ctl", "mkdir -p /etc/slurm/one && touch "+conf+" && bash -ic 'echo $SLURM_CONF' 2>/dev/null"),
+		"for sinfo of who logs in")
 
 	require.NoError(t, l.Kill("gpu-1"))
 	require.NoError(t, l.Boot(t.Context(), "gpu-1"))
-	in("gpu-1", "test -x /usr/bin/nsenter && ! test -e /usr/berth-lab-test && ! grep lena /etc/passwd && ! find /sys/fs/cgroup -name job | grep .")
+	in("gpu-1", "test -x /usr/bin/nsenter && ! test -e /usr/berth-lab-test && ! grep lena /etc/passwd && ! find /sys/fs/cgroup -name job "+
+		"| grep .")
 	require.NoError(t, l.Down(t.Context()))
 	require.Empty(t, leftovers(t, l.Bridge))
 	require.Equal(t, before, machine(t))
@@ -281,13 +288,15 @@ func TestGPUsHaveTheirOwnNumbers(t *testing.T) {
 	l, err := lab.Up(t.Context(), c)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Down(context.Background())) })
-	out, err := l.Run(t.Context(), "gpu-1", "bash", "-ec", "for d in /dev/nvidia*; do setpriv --reuid 65534 bash -c \": <>$d\"; stat -c %Hr:%Lr $d; done")
+	out, err := l.Run(t.Context(), "gpu-1", "bash", "-ec",
+		"for d in /dev/nvidia*; do setpriv --reuid 65534 bash -c \": <>$d\"; stat -c %Hr:%Lr $d; done")
 	require.NoError(t, err, out)
 	numbers := strings.Fields(out)
 	require.Len(t, numbers, 6)
 	slices.Sort(numbers)
 	require.Len(t, slices.Compact(numbers), 6, out)
-	common, err := l.Run(t.Context(), "gpu-1", "bash", "-ec", "stat -c %Hr:%Lr /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/ptmx")
+	common, err := l.Run(t.Context(), "gpu-1", "bash", "-ec",
+		"stat -c %Hr:%Lr /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/ptmx")
 	require.NoError(t, err)
 	for _, n := range strings.Fields(common) {
 		require.NotContains(t, numbers, n, "a job without GPUs needs that device")

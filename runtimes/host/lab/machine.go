@@ -279,7 +279,8 @@ func (m machine) makeDisks(ctx context.Context) error {
 	}
 	files := map[string]string{
 		"setup.sh": setupScript,
-		"machine":  fmt.Sprintf("node=%s\naddress=%s\nuser=%s\ndevices='%s'\nprepared=%t\n", m.Name, m.Address, DefaultUser, devices, !m.lab.Unprepared),
+		"machine": fmt.Sprintf("node=%s\naddress=%s\nuser=%s\ndevices='%s'\nprepared=%t\n", m.Name, m.Address, DefaultUser, devices,
+			!m.lab.Unprepared),
 	}
 	for name, from := range map[string]string{
 		"hosts.txt": "hosts.txt", "berth-host": "berth-host", "authorized_keys": "authorized_keys", "login_keys": "login_keys",

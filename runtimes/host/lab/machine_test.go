@@ -74,7 +74,8 @@ func TestMachine(t *testing.T) {
 	require.Equal(t, "2", in("nproc"))
 	require.Equal(t, "it's quoted", in("systemctl --failed --no-legend; echo it\\'s quoted"), "no unit has failed")
 	n, _ := l.Node("gpu-1")
-	out, err := exec.Command("ssh", "-F", "none", "-o", "BatchMode=yes", "-i", l.KeyFile(), "-o", "UserKnownHostsFile="+l.KnownHosts(), l.User()+"@"+n.Address, "id").CombinedOutput()
+	out, err := exec.Command("ssh", "-F", "none", "-o", "BatchMode=yes", "-i", l.KeyFile(), "-o", "UserKnownHostsFile="+l.KnownHosts(),
+		l.User()+"@"+n.Address, "id").CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.Contains(t, string(out), "helper 0", "Berth's key starts the helper, as root")
 

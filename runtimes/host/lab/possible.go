@@ -77,7 +77,8 @@ func fit(nodes []Node) error {
 	}
 	for _, n := range nodes {
 		if n.CPUs > cpus || n.MemoryMiB > mebibytes {
-			return fmt.Errorf("host %s: declares %d CPUs and %d MiB of memory, and this machine has %d and %d; declare what it has at most, in spec.capacity",
+			return fmt.Errorf("host %s: declares %d CPUs and %d MiB of memory, and this machine has %d and %d; declare what it has at "+
+				"most, in spec.capacity",
 				n.Name, n.CPUs, n.MemoryMiB, cpus, mebibytes)
 		}
 	}

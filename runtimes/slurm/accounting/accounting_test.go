@@ -83,7 +83,8 @@ func tree(t *rapid.T, wanted bool) accounting.Tree {
 	root.Settings = limits(t, qos)
 	all.Accounts[accounting.Root] = root
 	accounts := []string{accounting.Root}
-	for _, name := range rapid.Permutation([]string{"members", "red", "blue", "green"}).Draw(t, "accounts")[:rapid.IntRange(0, 4).Draw(t, "number")] {
+	for _, name := range rapid.Permutation([]string{"members", "red", "blue", "green"}).Draw(t,
+		"accounts")[:rapid.IntRange(0, 4).Draw(t, "number")] {
 		all.Accounts[name] = accounting.Account{Parent: rapid.SampledFrom(accounts).Draw(t, "parent"), Settings: limits(t, qos)}
 		accounts = append(accounts, name)
 	}
@@ -170,7 +171,8 @@ func TestChangesStayWithinTheCluster(t *testing.T) {
 			require.Equal(rt, "-i", args[0])
 			isSetting := c.Verb == accounting.Set && c.Kind == accounting.OfAccount
 			require.False(rt, slices.Contains(c.Names, accounting.Root) && !isSetting, line)
-			require.False(rt, c.Kind == accounting.OfQoS && c.Verb == accounting.Remove && slices.Contains(c.Names, accounting.Normal), line)
+			require.False(rt, c.Kind == accounting.OfQoS && c.Verb == accounting.Remove && slices.Contains(c.Names, accounting.Normal),
+				line)
 		}
 	})
 }
@@ -198,10 +200,11 @@ func TestChangesSayWhatAndWhose(t *testing.T) {
 	want.QoS["high"] = accounting.Settings{"maxtresperuser": "gres/gpu=2", "preempt": "normal"}
 	have := copyOf(t, want)
 	maps.DeleteFunc(have.Users, func(name string, _ accounting.User) bool { return name != "u0" && name != accounting.Root })
-	have.Users["u0"] = accounting.User{DefaultAccount: "members", AdminLevel: "Operator", Coordinates: []string{"members"}, Associations: map[accounting.Place]accounting.Settings{
-		{Account: "members"}:                    {"grptres": "cpu=1,gres/gpu=2", "maxsubmitjobs": "5"},
-		{Account: "members", Partition: "main"}: {},
-	}}
+	have.Users["u0"] = accounting.User{DefaultAccount: "members", AdminLevel: "Operator", Coordinates: []string{"members"},
+		Associations: map[accounting.Place]accounting.Settings{
+			{Account: "members"}:                    {"grptres": "cpu=1,gres/gpu=2", "maxsubmitjobs": "5"},
+			{Account: "members", Partition: "main"}: {},
+		}}
 	have.QoS["high"] = accounting.Settings{"maxtresperuser": "cpu=1", "flags": "DenyOnLimit"}
 	have.Accounts["other"] = accounting.Account{Parent: accounting.Root}
 	have.Accounts["below"] = accounting.Account{Parent: "other"}

@@ -68,7 +68,8 @@ func Diff(have, want Tree) []Change {
 // Close returns the change that makes slurmctld refuse new jobs of users, in an account,
 // or in all of them if it is empty. Jobs that run or wait go on.
 func Close(names []string, account string) Change {
-	return Change{Verb: Set, Kind: OfAssociation, Names: names, Account: account, Set: []Assignment{{Setting: maxSubmitJobs, To: "0", form: number}}}
+	return Change{Verb: Set, Kind: OfAssociation, Names: names, Account: account,
+		Set: []Assignment{{Setting: maxSubmitJobs, To: "0", form: number}}}
 }
 
 const maxSubmitJobs = "maxsubmitjobs"
@@ -159,7 +160,8 @@ func (d *diff) privileges() {
 	for _, name := range users(d.have) {
 		u := d.have.Users[name]
 		if u.AdminLevel != None {
-			d.add(step, Change{Verb: Set, Kind: OfUser, Names: []string{name}, Set: []Assignment{{Setting: "adminlevel", From: u.AdminLevel, To: None, form: word}}})
+			d.add(step, Change{Verb: Set, Kind: OfUser, Names: []string{name},
+				Set: []Assignment{{Setting: "adminlevel", From: u.AdminLevel, To: None, form: word}}})
 		}
 		for _, account := range u.Coordinates {
 			d.add(step, Change{Verb: Remove, Kind: OfCoordinator, Names: []string{name}, Account: account})
@@ -174,7 +176,8 @@ func (d *diff) qos() {
 	have := d.newQoS(names)
 	step := len(d.changes)
 	gains := slices.ContainsFunc(names, func(name string) bool {
-		return slices.ContainsFunc(words(d.want.QoS[name]["preempt"]), func(other string) bool { return !slices.Contains(words(have[name]["preempt"]), other) })
+		return slices.ContainsFunc(words(d.want.QoS[name]["preempt"]),
+			func(other string) bool { return !slices.Contains(words(have[name]["preempt"]), other) })
 	})
 	for _, name := range names {
 		was, to := have[name]["preempt"], words(d.want.QoS[name]["preempt"])
@@ -232,7 +235,8 @@ func (d *diff) accounts() {
 		want := d.want.Accounts[name]
 		have, ok := d.have.Accounts[name]
 		if !ok {
-			d.changes = append(d.changes, Change{Verb: Add, Kind: OfAccount, Names: []string{name}, Parent: want.Parent, Set: compare(associationRules, nil, want.Settings)})
+			d.changes = append(d.changes, Change{Verb: Add, Kind: OfAccount, Names: []string{name}, Parent: want.Parent,
+				Set: compare(associationRules, nil, want.Settings)})
 			continue
 		}
 		var set []Assignment
@@ -314,7 +318,8 @@ func (d *diff) defaultAccounts() {
 	for _, name := range users(d.want) {
 		have, ok := d.have.Users[name]
 		if to := d.want.Users[name].DefaultAccount; ok && have.DefaultAccount != to {
-			d.add(step, Change{Verb: Set, Kind: OfUser, Names: []string{name}, Set: []Assignment{{Setting: "defaultaccount", From: have.DefaultAccount, To: to, form: word}}})
+			d.add(step, Change{Verb: Set, Kind: OfUser, Names: []string{name},
+				Set: []Assignment{{Setting: "defaultaccount", From: have.DefaultAccount, To: to, form: word}}})
 		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 func Queries(cluster string) []cli.Query[[][]string] {
 	return []cli.Query[[][]string]{
 		cli.List("qos", nil, append([]string{"name"}, columns(qosRules)...)...),
-		cli.List("assoc", []string{"cluster=" + cluster, "wopl"}, append([]string{"account", "parentname", "user", "partition"}, columns(associationRules)...)...),
+		cli.List("assoc", []string{"cluster=" + cluster, "wopl"},
+			append([]string{"account", "parentname", "user", "partition"}, columns(associationRules)...)...),
 		cli.List("user", []string{"withcoord"}, "user", "defaultaccount", "adminlevel", "coord"),
 	}
 }

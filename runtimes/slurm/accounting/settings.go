@@ -48,13 +48,18 @@ var associationRules = []rule{
 // the same on all releases. MaxTRESRunMinsPerAccount is not among them: 22.05 does not
 // show it.
 var qosRules = []rule{
-	{"priority", number, "0"}, {"gracetime", seconds, "0"}, {"preempt", list, ""}, {"preemptmode", word, "cluster"}, {"preemptexempttime", minutes, ""},
-	{"flags", flags, ""}, {"usagethres", factor, ""}, {"usagefactor", factor, "1"}, {"limitfactor", factor, ""}, {"minpriothresh", number, ""},
+	{"priority", number, "0"}, {"gracetime", seconds, "0"}, {"preempt", list, ""}, {"preemptmode", word, "cluster"},
+	{"preemptexempttime", minutes, ""},
+	{"flags", flags, ""}, {"usagethres", factor, ""}, {"usagefactor", factor, "1"}, {"limitfactor", factor, ""},
+	{"minpriothresh", number, ""},
 	{"grpjobs", number, ""}, {"grpjobsaccrue", number, ""}, {"grpsubmitjobs", number, ""},
 	{"grptres", tres, ""}, {"grptresmins", tres, ""}, {"grptresrunmins", tres, ""}, {"grpwall", minutes, ""},
-	{"maxtresperjob", tres, ""}, {"maxtrespernode", tres, ""}, {"maxtresminsperjob", tres, ""}, {"maxwall", minutes, ""}, {"mintresperjob", tres, ""},
-	{"maxtresperuser", tres, ""}, {"maxtresrunminspu", tres, ""}, {"maxjobsperuser", number, ""}, {"maxjobsaccrueperuser", number, ""}, {"maxsubmitjobsperuser", number, ""},
-	{"maxtresperaccount", tres, ""}, {"maxjobsperaccount", number, ""}, {"maxjobsaccrueperaccount", number, ""}, {"maxsubmitjobsperaccount", number, ""},
+	{"maxtresperjob", tres, ""}, {"maxtrespernode", tres, ""}, {"maxtresminsperjob", tres, ""}, {"maxwall", minutes, ""},
+	{"mintresperjob", tres, ""},
+	{"maxtresperuser", tres, ""}, {"maxtresrunminspu", tres, ""}, {"maxjobsperuser", number, ""}, {"maxjobsaccrueperuser", number, ""},
+	{"maxsubmitjobsperuser", number, ""},
+	{"maxtresperaccount", tres, ""}, {"maxjobsperaccount", number, ""}, {"maxjobsaccrueperaccount", number, ""},
+	{"maxsubmitjobsperaccount", number, ""},
 }
 
 // columns returns the names of settings for format=.

@@ -55,7 +55,8 @@ func Resolve(mode Mode, m *schema.QueueMap, requested string, confirm Confirm) (
 		return queue.Resolution{}, fmt.Errorf("%w: the mode %q is unknown; use one of %v", queue.ErrConfiguration, mode, Modes())
 	case requested != "" && !queue.IsName(requested):
 		return queue.Resolution{},
-			fmt.Errorf("%w: %.80q is not a name of a queue; use letters, digits, dots, dashes and underscores, and commas between several", queue.ErrDenied, requested)
+			fmt.Errorf("%w: %.80q is not a name of a queue; use letters, digits, dots, dashes and underscores, and commas between several",
+				queue.ErrDenied, requested)
 	case mode == Passthrough:
 		return r, nil
 	case strings.Contains(requested, ","):
@@ -66,7 +67,8 @@ func Resolve(mode Mode, m *schema.QueueMap, requested string, confirm Confirm) (
 		return queue.Resolution{}, err
 	}
 	r.ResolvedQueue, r.UsedFallback = line.Queue, usedFallback
-	r.Mapping = &queue.Mapping{Queue: line.Queue, Partition: line.Partition, Account: line.Account, QOS: line.QOS, MaxWalltimeMinutes: line.MaxWalltimeMinutes}
+	r.Mapping = &queue.Mapping{Queue: line.Queue, Partition: line.Partition, Account: line.Account, QOS: line.QOS,
+		MaxWalltimeMinutes: line.MaxWalltimeMinutes}
 	if mode == StubPolicy {
 		return r, nil
 	}
@@ -82,7 +84,8 @@ func Resolve(mode Mode, m *schema.QueueMap, requested string, confirm Confirm) (
 // find returns the line of a map for a requested queue.
 func find(m *schema.QueueMap, requested string) (line schema.QueueMapping, usedFallback bool, err error) {
 	if m == nil {
-		return line, false, fmt.Errorf("%w: no QueueMap applies to the project; declare one in platform/queues, or use mode %s", queue.ErrConfiguration, Passthrough)
+		return line, false, fmt.Errorf("%w: no QueueMap applies to the project; declare one in platform/queues, or use mode %s",
+			queue.ErrConfiguration, Passthrough)
 	}
 	named := func(name string) int {
 		return slices.IndexFunc(m.Spec.Queues, func(q schema.QueueMapping) bool { return q.Queue == name })
@@ -101,11 +104,14 @@ func find(m *schema.QueueMap, requested string) (line schema.QueueMapping, usedF
 	case i >= 0:
 		return m.Spec.Queues[i], true, nil
 	case m.Spec.FallbackQueue != "":
-		return line, false, fmt.Errorf("%w: fallback_queue %q of QueueMap %s is not one of its queues", queue.ErrConfiguration, m.Spec.FallbackQueue, m.Key.Name)
+		return line, false, fmt.Errorf("%w: fallback_queue %q of QueueMap %s is not one of its queues", queue.ErrConfiguration,
+			m.Spec.FallbackQueue, m.Key.Name)
 	case requested == "":
-		return line, false, fmt.Errorf("%w: QueueMap %s has no default; ask for one of %s", queue.ErrDenied, m.Key.Name, strings.Join(names, ", "))
+		return line, false, fmt.Errorf("%w: QueueMap %s has no default; ask for one of %s", queue.ErrDenied, m.Key.Name,
+			strings.Join(names, ", "))
 	}
-	return line, false, fmt.Errorf("%w: QueueMap %s has no queue %q; ask for one of %s", queue.ErrDenied, m.Key.Name, requested, strings.Join(names, ", "))
+	return line, false, fmt.Errorf("%w: QueueMap %s has no queue %q; ask for one of %s", queue.ErrDenied, m.Key.Name, requested,
+		strings.Join(names, ", "))
 }
 
 // classified gives an error without a class that of an operational failure.

@@ -76,9 +76,11 @@ func TestErrorsHaveClasses(t *testing.T) {
 		"several queues of a map":      {StubPolicy, mapOf("gpu", gpu()), "gpu,cpu", nil, queue.ErrDenied},
 		"no name in a list":            {Passthrough, nil, "gpu,", nil, queue.ErrDenied},
 		"an option as a name":          {Passthrough, nil, "--uid=0", nil, queue.ErrDenied},
-		"scheduler down":               {RealPolicy, mapOf("short", gpu(), short()), "gpu", func(queue.Mapping) error { return down }, queue.ErrUnavailable},
-		"no scheduler":                 {RealPolicy, mapOf("", gpu()), "gpu", nil, queue.ErrUnavailable},
-		"partition missing":            {RealPolicy, mapOf("short", gpu(), short()), "gpu", func(queue.Mapping) error { return unknown }, queue.ErrConfiguration},
+		"scheduler down": {RealPolicy, mapOf("short", gpu(), short()), "gpu", func(queue.Mapping) error { return down },
+			queue.ErrUnavailable},
+		"no scheduler": {RealPolicy, mapOf("", gpu()), "gpu", nil, queue.ErrUnavailable},
+		"partition missing": {RealPolicy, mapOf("short", gpu(), short()), "gpu", func(queue.Mapping) error { return unknown },
+			queue.ErrConfiguration},
 	} {
 		r, err := Resolve(c.mode, c.m, c.requested, c.confirm)
 		require.ErrorIs(t, err, c.want, name)
@@ -95,10 +97,12 @@ func TestStubAndRealPolicyAgree(t *testing.T) {
 	name := rapid.SampledFrom([]string{"", "gpu", "short", "long", "night", "no/name"})
 	rapid.Check(t, func(t *rapid.T) {
 		var queues []schema.QueueMapping
-		for _, n := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"gpu", "short", "long"}), 0, 3, func(s string) string { return s }).Draw(t, "queues") {
+		for _, n := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"gpu", "short", "long"}), 0, 3,
+			func(s string) string { return s }).Draw(t, "queues") {
 			queues = append(queues, schema.QueueMapping{
 				Queue: n, Partition: rapid.SampledFrom([]string{"", "p", "q", "r"}).Draw(t, "partition"),
-				Account: rapid.SampledFrom([]string{"", "a.b"}).Draw(t, "account"), QOS: rapid.SampledFrom([]string{"", "high"}).Draw(t, "qos"),
+				Account:            rapid.SampledFrom([]string{"", "a.b"}).Draw(t, "account"),
+				QOS:                rapid.SampledFrom([]string{"", "high"}).Draw(t, "qos"),
 				MaxWalltimeMinutes: rapid.IntRange(0, 90).Draw(t, "minutes"),
 			})
 		}
@@ -152,7 +156,8 @@ func TestEachPreconditionIsNeeded(t *testing.T) {
 	require.Len(t, all, 5)
 	require.NoError(t, Ready(all))
 	for i, p := range Preconditions() {
-		for name, one := range map[string][]queue.Evidence{"absent": nil, "fails": {Proof(p, false, "", "no answer")}, "shows nothing": {Proof(p, true, "", "")}} {
+		for name, one := range map[string][]queue.Evidence{"absent": nil, "fails": {Proof(p, false, "", "no answer")},
+			"shows nothing": {Proof(p, true, "", "")}} {
 			some := slices.Concat(all[:i], one, all[i+1:])
 			err := Ready(some)
 			want := queue.ErrUnavailable
@@ -170,7 +175,8 @@ func TestFieldsOfObservability(t *testing.T) {
 	r, err := Resolve(StubPolicy, mapOf("short", gpu(), short()), "night", nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{
-		"trace_id", schema.TraceID("r0123456789"), "tenant_id", "physics", "workspace_id", "physics.lattice", "job_id", "17", "slurm_adapter", "stub-policy",
+		"trace_id", schema.TraceID("r0123456789"), "tenant_id", "physics", "workspace_id", "physics.lattice", "job_id", "17",
+		"slurm_adapter", "stub-policy",
 		"slurm_contract_version", ContractVersion, "requested_queue_name", "night", "resolved_queue_name", "short", "used_fallback", true,
 	}, Fields(r, "physics.lattice", "17", "r0123456789"))
 	for _, id := range []string{"r0123456789", "", strings.Repeat("0", 32), strings.Repeat("A", 32)} {
@@ -196,8 +202,10 @@ func TestEachLineHasTheNineFields(t *testing.T) {
 	require.Len(t, page, 9)
 	require.Equal(t, page, names(Fields(queue.Resolution{}, "", "", "")))
 	require.Equal(t, page, names(ChangeFields("", "", "", "")))
-	require.Equal(t, []any{"trace_id", "t", "tenant_id", "physics", "workspace_id", "", "job_id", "", "slurm_adapter", "", "slurm_contract_version", ContractVersion}, ChangeFields("", "physics", "", "t")[:12])
-	require.Equal(t, queue.Resolution{Adapter: "passthrough", ContractVersion: ContractVersion, RequestedQueue: "gpu"}, Attempted(nil, "gpu"))
+	require.Equal(t, []any{"trace_id", "t", "tenant_id", "physics", "workspace_id", "", "job_id", "", "slurm_adapter", "",
+		"slurm_contract_version", ContractVersion}, ChangeFields("", "physics", "", "t")[:12])
+	require.Equal(t, queue.Resolution{Adapter: "passthrough", ContractVersion: ContractVersion, RequestedQueue: "gpu"},
+		Attempted(nil, "gpu"))
 	real := mapOf("")
 	real.Spec.Mode = schema.ModeRealPolicy
 	require.Equal(t, "real-policy", Attempted(real, "gpu").Adapter)

@@ -62,10 +62,14 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 			nodes[i].ReasonBy, nodes[i].ReasonAt = "", 0
 		}
 		require.Equal(t, []cli.Node{
-			{Name: "w1", State: "mixed", Flags: nodes[0].Flags, Gres: "gpu:a100:2", Features: []string{"gpu", "red"}, Partitions: []string{"main", "quick"}, Weight: 1, CPUs: 4, AllocCPUs: 1, Memory: 1000, Version: string(version), Booted: 1795353686, Address: "10.9.9.9"},
+			{Name: "w1", State: "mixed", Flags: nodes[0].Flags, Gres: "gpu:a100:2", Features: []string{"gpu", "red"},
+				Partitions: []string{"main", "quick"}, Weight: 1, CPUs: 4, AllocCPUs: 1, Memory: 1000, Version: string(version),
+				Booted: 1795353686, Address: "10.9.9.9"},
 			{Name: "w2", State: "idle", Flags: []string{"DRAIN"}, NodeReason: cli.NodeReason{Reason: "bad DIMM = x"},
-				Features: nodes[1].Features, Partitions: nodes[1].Partitions, Weight: 1, CPUs: 2, Memory: 500, Version: string(version), Booted: 1795353686, Address: "10.9.9.9"},
-			{Name: "w3", State: "unknown", Flags: nodes[2].Flags, Features: nodes[2].Features, Partitions: []string{"main"}, Weight: 1, CPUs: 2, Memory: 500, Address: "10.9.9.9"},
+				Features: nodes[1].Features, Partitions: nodes[1].Partitions, Weight: 1, CPUs: 2, Memory: 500, Version: string(version),
+				Booted: 1795353686, Address: "10.9.9.9"},
+			{Name: "w3", State: "unknown", Flags: nodes[2].Flags, Features: nodes[2].Features, Partitions: []string{"main"}, Weight: 1,
+				CPUs: 2, Memory: 500, Address: "10.9.9.9"},
 		}, nodes)
 		require.ElementsMatch(t, []string{"main", "quick", "shut"}, nodes[1].Partitions)
 		require.True(t, nodes[0].Registered())
@@ -74,7 +78,8 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		queue, err := cli.Queue().Decode(said["queue"])
 		require.NoError(t, err)
 		require.Equal(t, []cli.Queued{
-			{"1", []string{"1"}, "R", 2001, []string{"main"}}, {"2", []string{"2"}, "PD", 2001, []string{"quick"}}, {"3", []string{"3"}, "PD", 2001, []string{"quick", "main"}},
+			{"1", []string{"1"}, "R", 2001, []string{"main"}}, {"2", []string{"2"}, "PD", 2001, []string{"quick"}},
+			{"3", []string{"3"}, "PD", 2001, []string{"quick", "main"}},
 		}, queue)
 		require.True(t, queue[1].Pending())
 		queue, err = cli.Queue().Decode(said["queue of w3"])
@@ -84,8 +89,12 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		jobs, err := cli.Snapshot().Decode(said["snapshot"])
 		require.NoError(t, err)
 		require.Equal(t, []cli.QueuedJob{
-			{ID: "1", Raw: "1", Tasks: 1, State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, Started: 1795395501, Minutes: 60, Asks: cli.Asked{GPUs: 2, CPUs: 2, Nodes: 2, Each: cli.EachNode{CPUs: 1, MemoryMiB: 2000, GPUs: 1}}},
-			{ID: "4", Raw: "4", Tasks: 1, State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}, Minutes: 30, Reason: "Resources", Asks: cli.Asked{CPUs: 1, Nodes: 1, Each: cli.EachNode{CPUs: 1, MemoryMiB: 3000}}},
+			{ID: "1", Raw: "1", Tasks: 1, State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"},
+				Nodes: []string{"gpu-1", "gpu-2"}, Started: 1795395501, Minutes: 60,
+				Asks: cli.Asked{GPUs: 2, CPUs: 2, Nodes: 2, Each: cli.EachNode{CPUs: 1, MemoryMiB: 2000, GPUs: 1}}},
+			{ID: "4", Raw: "4", Tasks: 1, State: "PD", User: "bob", Account: "members", QoS: "normal",
+				Partitions: []string{"main", "quick"}, Minutes: 30, Reason: "Resources",
+				Asks: cli.Asked{CPUs: 1, Nodes: 1, Each: cli.EachNode{CPUs: 1, MemoryMiB: 3000}}},
 		}, jobs)
 
 		partitions, err := cli.Partitions().Decode(said["partitions"])
@@ -135,7 +144,8 @@ func TestRecordedAccounting(t *testing.T) {
 func TestRecordedRuns(t *testing.T) {
 	eachRelease(t, func(t *testing.T, _ *cli.Tools, said map[string]cli.Answer) {
 		q := cli.Runs("physics.ligo", time.Unix(1577836800, 0), time.Unix(1795478900, 0))
-		require.Equal(t, []string{"--starttime=uts1577836800", "--endtime=uts1795478900", "--accounts=physics.ligo"}, q.Args[len(q.Args)-3:])
+		require.Equal(t, []string{"--starttime=uts1577836800", "--endtime=uts1795478900", "--accounts=physics.ligo"},
+			q.Args[len(q.Args)-3:])
 		runs, err := q.Decode(said["runs"])
 		require.NoError(t, err)
 		submitted, started, ended := runs[0].Submitted, runs[0].Started, runs[2].Ended
@@ -143,7 +153,8 @@ func TestRecordedRuns(t *testing.T) {
 		given := cli.TRES{CPUs: 2, GPUs: 1, MemoryMiB: 64}
 		run := func(i, id int, account, user, state string, given cli.TRES) cli.Run {
 			given.Billing = runs[i].Billing
-			r := cli.Run{Cluster: "rec", ID: id, Account: account, User: user, State: state, Partition: "main", QoS: "normal", Submitted: submitted}
+			r := cli.Run{Cluster: "rec", ID: id, Account: account, User: user, State: state, Partition: "main", QoS: "normal",
+				Submitted: submitted}
 			if r.TRES = given; state != "PENDING" {
 				r.Started, r.Nodes = started, []string{"w1"}
 			}
@@ -185,10 +196,12 @@ func TestRecordedRuns(t *testing.T) {
 func TestUtilization(t *testing.T) {
 	day := time.Date(2026, 10, 2, 0, 0, 0, 0, time.UTC)
 	q := cli.UtilizedHours("c", day, day.Add(24*time.Hour))
-	require.Equal(t, "--noheader --parsable2 -t Seconds -T cpu,gres/gpu cluster Utilization clusters=c format=TresName,Reported,Allocated,Down,PlannedDown start=uts1790899200 end=uts1790985600", strings.Join(q.Args, " "))
+	require.Equal(t, "--noheader --parsable2 -t Seconds -T cpu,gres/gpu cluster Utilization clusters=c "+
+		"format=TresName,Reported,Allocated,Down,PlannedDown start=uts1790899200 end=uts1790985600", strings.Join(q.Args, " "))
 	all, err := q.Decode(cli.Answer{Stdout: []byte("cpu|345600|300000|7200|600\ngres/gpu|172800|180000|0|0\n")})
 	require.NoError(t, err)
-	require.Equal(t, []cli.Utilization{{TRES: "cpu", Reported: 345600, Allocated: 300000, Down: 7800}, {TRES: "gres/gpu", Reported: 172800, Allocated: 180000}}, all)
+	require.Equal(t, []cli.Utilization{{TRES: "cpu", Reported: 345600, Allocated: 300000, Down: 7800},
+		{TRES: "gres/gpu", Reported: 172800, Allocated: 180000}}, all)
 	require.Equal(t, []int64{37800, 0}, []int64{all[0].Idle(), all[1].Idle()})
 	for _, wrong := range []string{"cpu|1|2|3\n", "cpu|1|2|3|x\n", "cpu|1|2|3|4"} {
 		_, err := q.Decode(cli.Answer{Stdout: []byte(wrong)})
@@ -206,7 +219,8 @@ func TestJobsThatHaveEnded(t *testing.T) {
 	all, err := q.Decode(cli.Answer{Stdout: []byte(heading + "7|1793527100|gpu-[1-2]|\n8|1793527000||\n9|N/A|gpu-1|\n")})
 	require.NoError(t, err)
 	require.Equal(t, []cli.EndedJob{{ID: 7, Ended: 1793527100}}, all)
-	for _, wrong := range []string{"", heading + "7|1793527100|gpu-1\n", heading + "7|soon|gpu-1|\n", heading + "7_1|1793527100|gpu-1|\n", heading + "7|1793527100|gpu-1|"} {
+	for _, wrong := range []string{"", heading + "7|1793527100|gpu-1\n", heading + "7|soon|gpu-1|\n", heading + "7_1|1793527100|gpu-1|\n",
+		heading + "7|1793527100|gpu-1|"} {
 		_, err := q.Decode(cli.Answer{Stdout: []byte(wrong)})
 		require.Error(t, err, wrong)
 	}
@@ -214,7 +228,8 @@ func TestJobsThatHaveEnded(t *testing.T) {
 
 // slurmctld says how many messages it has for slurmdbd, apart from those for nodes.
 func TestUnsentMessages(t *testing.T) {
-	const said = "Server thread count:  1\nAgent queue size:     3\nAgent count:          0\nAgent thread count:   0\nDBD Agent queue size: 12\n"
+	const said = "Server thread count:  1\nAgent queue size:     3\nAgent count:          0\nAgent thread count:   0\nDBD Agent queue " +
+		"size: 12\n"
 	n, err := cli.Unsent().Decode(cli.Answer{Stdout: []byte(said)})
 	require.NoError(t, err)
 	require.Equal(t, 12, n)
@@ -227,9 +242,11 @@ func TestUnsentMessages(t *testing.T) {
 func TestRecordedTables(t *testing.T) {
 	columns := map[string][]string{
 		"list user": {"user"}, "list none": {"user"}, "list users": {"user", "defaultaccount", "adminlevel"},
-		"list assoc": {"cluster", "account", "parentname", "user", "partition", "fairshare", "qos", "defaultqos", "grpjobs", "grpsubmitjobs", "grptres", "grptresmins", "grpwall",
+		"list assoc": {"cluster", "account", "parentname", "user", "partition", "fairshare", "qos", "defaultqos", "grpjobs",
+			"grpsubmitjobs", "grptres", "grptresmins", "grpwall",
 			"maxjobs", "maxsubmitjobs", "maxtresperjob", "maxwalldurationperjob", "priority"},
-		"list qos": {"name", "priority", "flags", "grptres", "grpjobs", "grpsubmitjobs", "maxtresperjob", "maxtresperuser", "maxtresperaccount",
+		"list qos": {"name", "priority", "flags", "grptres", "grpjobs", "grpsubmitjobs", "maxtresperjob", "maxtresperuser",
+			"maxtresperaccount",
 			"maxjobsperuser", "maxsubmitjobsperuser", "maxwall", "preempt", "preemptmode", "usagefactor"},
 	}
 	eachRelease(t, func(t *testing.T, _ *cli.Tools, said map[string]cli.Answer) {
@@ -238,7 +255,8 @@ func TestRecordedTables(t *testing.T) {
 			rows, err := q.Decode(said[name])
 			require.NoError(t, err, name)
 			require.Equal(t, name == "list none", len(rows) == 0, name)
-			for _, wrong := range []string{"", "User", "sacctmgr: error\n", strings.Replace(string(said[name].Stdout), "\n", "|Name\n", 1), string(said[name].Stdout) + "a|b|c|d\n"} {
+			for _, wrong := range []string{"", "User", "sacctmgr: error\n", strings.Replace(string(said[name].Stdout), "\n", "|Name\n", 1),
+				string(said[name].Stdout) + "a|b|c|d\n"} {
 				if wrong != "User" || len(names) > 1 {
 					_, err = q.Decode(cli.Answer{Stdout: []byte(wrong)})
 					require.Error(t, err, "%s %q", name, wrong)
@@ -246,7 +264,8 @@ func TestRecordedTables(t *testing.T) {
 			}
 		}
 	})
-	require.Equal(t, strings.Fields("-i -P list assoc cluster=c account=members format=user"), cli.List("assoc", []string{"cluster=c", "account=members"}, "user").Args)
+	require.Equal(t, strings.Fields("-i -P list assoc cluster=c account=members format=user"),
+		cli.List("assoc", []string{"cluster=c", "account=members"}, "user").Args)
 }
 
 // fails is a decoder of any query.
@@ -260,7 +279,8 @@ func fails[T any](q cli.Query[T]) func(cli.Answer) error {
 func decoders(tools *cli.Tools) map[string]func(cli.Answer) error {
 	return map[string]func(cli.Answer) error{
 		"nodes": fails(tools.Nodes), "queue": fails(cli.Queue()), "snapshot": fails(cli.Snapshot()), "partitions": fails(cli.Partitions()),
-		"config": fails(cli.ShowConfig()), "ping": fails(cli.Ping()), "associations": fails(cli.Associations()), "accounting": fails(tools.Accounting), "runs": fails(cli.Runs("", time.Unix(0, 0), time.Unix(0, 0))),
+		"config": fails(cli.ShowConfig()), "ping": fails(cli.Ping()), "associations": fails(cli.Associations()),
+		"accounting": fails(tools.Accounting), "runs": fails(cli.Runs("", time.Unix(0, 0), time.Unix(0, 0))),
 	}
 }
 
@@ -273,8 +293,10 @@ func TestAnswerWithoutItsKeyIsAnError(t *testing.T) {
 			require.NoError(t, decode(said[name]), name)
 			for _, text := range []string{
 				"", "\n", "{}", "null", "[]", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
-				`{"meta":{},"errors":[]}`, `{"errors":[],"nodes":null,"jobs":null}`, `{"nodes":[],"jobs":[]}`, `{"errors":null,"nodes":{},"jobs":{}}`,
-				`{"errors":[{"error":"no"}],"nodes":[],"jobs":[]}`, `{"errors":[],"nodes":[{}],"jobs":[{}]}`, `{"errors":[],"nodes":[null],"jobs":[null]}`,
+				`{"meta":{},"errors":[]}`, `{"errors":[],"nodes":null,"jobs":null}`, `{"nodes":[],"jobs":[]}`,
+				`{"errors":null,"nodes":{},"jobs":{}}`,
+				`{"errors":[{"error":"no"}],"nodes":[],"jobs":[]}`, `{"errors":[],"nodes":[{}],"jobs":[{}]}`,
+				`{"errors":[],"nodes":[null],"jobs":[null]}`,
 				`{"errors":[],"sinfo":[{"node":{"state":["IDLE"]}}],"Nodes":[],"Jobs":[]}`,
 			} {
 				require.Error(t, decode(cli.Answer{Stdout: []byte(text)}), "%s: %q", name, text)
@@ -299,7 +321,9 @@ func TestShapeOfAnotherReleaseIsAnError(t *testing.T) {
 		}
 		for _, name := range []string{"nodes", "sinfo", "accounting"} {
 			if a, ok := other[name]; ok {
-				require.Error(t, decoders(r.Tools)[map[string]string{"sinfo": "nodes"}[name]+map[bool]string{true: name}[name != "sinfo"]](a), "%s %s", r.Series, name)
+				require.Error(t, decoders(
+					r.Tools,
+				)[map[string]string{"sinfo": "nodes"}[name]+map[bool]string{true: name}[name != "sinfo"]](a), "%s %s", r.Series, name)
 			}
 		}
 	}
@@ -339,8 +363,10 @@ func TestEveryFieldIsRequired(t *testing.T) {
 
 func TestUnknownStateIsAnError(t *testing.T) {
 	eachRelease(t, func(t *testing.T, tools *cli.Tools, said map[string]cli.Answer) {
-		for _, pair := range [][2]string{{`["MIXED"]`, `["RESTING"]`}, {`["MIXED"]`, `["MIXED","IDLE"]`}, {`["MIXED"]`, `[]`}, {`"state":"mixed"`, `"state":"resting"`}} {
-			if changed := bytes.Replace(said["nodes"].Stdout, []byte(pair[0]), []byte(pair[1]), 1); !bytes.Equal(changed, said["nodes"].Stdout) {
+		for _, pair := range [][2]string{{`["MIXED"]`, `["RESTING"]`}, {`["MIXED"]`, `["MIXED","IDLE"]`}, {`["MIXED"]`, `[]`},
+			{`"state":"mixed"`, `"state":"resting"`}} {
+			if changed := bytes.Replace(said["nodes"].Stdout, []byte(pair[0]), []byte(pair[1]), 1); !bytes.Equal(changed,
+				said["nodes"].Stdout) {
 				require.Error(t, decoders(tools)["nodes"](cli.Answer{Stdout: changed}), pair[1])
 			}
 		}
@@ -350,7 +376,8 @@ func TestUnknownStateIsAnError(t *testing.T) {
 func TestVersions(t *testing.T) {
 	installed := cli.Installed("slurmd")
 	require.Equal(t, "slurmd -V", installed.Program+" "+strings.Join(installed.Args, " "))
-	for text, want := range map[string]cli.Version{"slurm-wlm 22.05.8\n": "22.05.8", "slurm 26.05.0-0rc1\n": "26.05.0-0rc1", "slurm 24.11.5": "24.11.5"} {
+	for text, want := range map[string]cli.Version{"slurm-wlm 22.05.8\n": "22.05.8", "slurm 26.05.0-0rc1\n": "26.05.0-0rc1",
+		"slurm 24.11.5": "24.11.5"} {
 		v, err := installed.Decode(cli.Answer{Stdout: []byte(text)})
 		require.NoError(t, err)
 		require.Equal(t, want, v)
@@ -363,7 +390,8 @@ func TestVersions(t *testing.T) {
 		version, declared string
 		is                bool
 	}{
-		{"22.05.8", "22.05.8", true}, {"22.05.8", "22.05", true}, {"22.05.8", "22.05.9", false}, {"22.05.81", "22.05.8", false}, {"24.11.5", "22.05", false}, {"26.05.0-0rc1", "26.05.0", true},
+		{"22.05.8", "22.05.8", true}, {"22.05.8", "22.05", true}, {"22.05.8", "22.05.9", false}, {"22.05.81", "22.05.8", false},
+		{"24.11.5", "22.05", false}, {"26.05.0-0rc1", "26.05.0", true},
 	} {
 		require.Equal(t, c.is, cli.Version(c.version).Is(c.declared), fmt.Sprint(c))
 	}
@@ -384,8 +412,10 @@ func TestRunaways(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, ids)
 	for _, a := range []cli.Answer{
-		{}, {Stdout: []byte(note)}, {Stdout: []byte(note + "ID\n2\n317\n")}, {Stdout: []byte(note + "ID\n2|job\n" + question)}, {Stdout: []byte(note + "2\n" + question)},
-		{Stdout: []byte(note + "ID\n2\n" + question), Exit: 1}, {Stdout: []byte("ID\n2\n\n")}, {Exit: 1, Stderr: []byte("sacctmgr: error: Connection refused")},
+		{}, {Stdout: []byte(note)}, {Stdout: []byte(note + "ID\n2\n317\n")}, {Stdout: []byte(note + "ID\n2|job\n" + question)},
+		{Stdout: []byte(note + "2\n" + question)},
+		{Stdout: []byte(note + "ID\n2\n" + question), Exit: 1}, {Stdout: []byte("ID\n2\n\n")},
+		{Exit: 1, Stderr: []byte("sacctmgr: error: Connection refused")},
 	} {
 		_, err := q.Decode(a)
 		require.Error(t, err, "%s", a.Stdout)
@@ -394,19 +424,24 @@ func TestRunaways(t *testing.T) {
 
 func TestAgentsAndHardware(t *testing.T) {
 	ok := func(text string) cli.Answer { return cli.Answer{Stdout: []byte(text)} }
-	n, err := cli.Agents().Decode(ok("Server thread count:  3\nAgent queue size:     7\nAgent count:          2\nAgent thread count:   4\n"))
+	n, err := cli.Agents().Decode(ok("Server thread count:  3\nAgent queue size:     7\nAgent count:          2\nAgent thread count:   " +
+		"4\n"))
 	require.NoError(t, err)
 	require.Equal(t, 9, n)
-	r, err := cli.Hardware().Decode(ok("NodeName=w1 CPUs=8 Boards=1 SocketsPerBoard=2 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=24105\nUpTime=0-01:00:00\n"))
+	r, err := cli.Hardware().Decode(ok("NodeName=w1 CPUs=8 Boards=1 SocketsPerBoard=2 CoresPerSocket=4 ThreadsPerCore=1 " +
+		"RealMemory=24105\nUpTime=0-01:00:00\n"))
 	require.NoError(t, err)
 	require.Equal(t, cli.Resources{CPUs: 8, Memory: 24105, Sockets: 2, CoresPerSocket: 4, ThreadsPerCore: 1}, r)
-	r, err = cli.Hardware().Decode(ok("NodeName=w1 CPUs=32 Boards=2 SocketsPerBoard=1 CoresPerSocket=8 ThreadsPerCore=2 RealMemory=24105\n"))
+	r, err = cli.Hardware().Decode(ok("NodeName=w1 CPUs=32 Boards=2 SocketsPerBoard=1 CoresPerSocket=8 ThreadsPerCore=2 " +
+		"RealMemory=24105\n"))
 	require.NoError(t, err)
 	require.Equal(t, cli.Resources{CPUs: 32, Memory: 24105, Sockets: 2, CoresPerSocket: 8, ThreadsPerCore: 2}, r)
-	r, err = cli.Hardware().Decode(ok("NodeName=w1 CPUs=31 Boards=1 SocketsPerBoard=2 CoresPerSocket=8 ThreadsPerCore=2 RealMemory=24105\n"))
+	r, err = cli.Hardware().Decode(ok("NodeName=w1 CPUs=31 Boards=1 SocketsPerBoard=2 CoresPerSocket=8 ThreadsPerCore=2 " +
+		"RealMemory=24105\n"))
 	require.NoError(t, err)
 	require.Equal(t, cli.Resources{CPUs: 31, Memory: 24105}, r, "a CPU is off")
-	for _, bad := range []string{"", "Agent queue size: 0\n", "Agent queue size: 0\nAgent count: x\n", "Agent queue size: 0\nAgent count: 0"} {
+	for _, bad := range []string{"", "Agent queue size: 0\n", "Agent queue size: 0\nAgent count: x\n",
+		"Agent queue size: 0\nAgent count: 0"} {
 		_, err := cli.Agents().Decode(ok(bad))
 		require.Error(t, err, bad)
 	}
@@ -418,7 +453,8 @@ func TestAgentsAndHardware(t *testing.T) {
 
 // The tasks of an array that wait together share an id, and have one for themselves.
 func TestWaitingTasksOfAnArray(t *testing.T) {
-	queue, err := cli.Queue().Decode(cli.Answer{Stdout: []byte("JOBID ST UID PARTITION\n12_[3-9%2] PD 2001 main\n12_1 R 2001 main\n13_[1,3,5,...] PD 2001 main\n14+1 PD 2001 main\n15_[1-9:2] PD 2001 main\n")})
+	queue, err := cli.Queue().Decode(cli.Answer{Stdout: []byte("JOBID ST UID PARTITION\n12_[3-9%2] PD 2001 main\n12_1 R 2001 " +
+		"main\n13_[1,3,5,...] PD 2001 main\n14+1 PD 2001 main\n15_[1-9:2] PD 2001 main\n")})
 	require.NoError(t, err)
 	var ids []string
 	for _, q := range queue {
@@ -438,12 +474,15 @@ var little = cli.EachNode{CPUs: 1, MemoryMiB: 1}
 // A snapshot has the time limit of each job in minutes.
 func TestSnapshotHasTimeLimits(t *testing.T) {
 	decode := func(limit string) ([]cli.QueuedJob, error) {
-		return cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|physics.lhc|physics.lhc|main||cpu=2,mem=4000M,node=1,billing=2,gres/gpu=3|N/A|" + limit + "||" + asksLittle)})
+		return cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading +
+			"7|7|PD|ada|physics.lhc|physics.lhc|main||cpu=2,mem=4000M,node=1,billing=2,gres/gpu=3|N/A|" + limit + "||" + asksLittle)})
 	}
-	for limit, want := range map[string]int{"0:30": 0, "5:00": 5, "30:00": 30, "2:00:00": 120, "1-02:30:00": 1590, "365-00:00:00": 525600, "UNLIMITED": 0, "NOT_SET": 0} {
+	for limit, want := range map[string]int{"0:30": 0, "5:00": 5, "30:00": 30, "2:00:00": 120, "1-02:30:00": 1590, "365-00:00:00": 525600,
+		"UNLIMITED": 0, "NOT_SET": 0} {
 		jobs, err := decode(limit)
 		require.NoError(t, err, limit)
-		require.Equal(t, []cli.QueuedJob{{ID: "7", Raw: "7", Tasks: 1, State: "PD", User: "ada", Account: "physics.lhc", QoS: "physics.lhc", Partitions: []string{"main"}, Minutes: want, Asks: cli.Asked{GPUs: 3, CPUs: 2, Nodes: 1, Each: little}}}, jobs)
+		require.Equal(t, []cli.QueuedJob{{ID: "7", Raw: "7", Tasks: 1, State: "PD", User: "ada", Account: "physics.lhc", QoS: "physics.lhc",
+			Partitions: []string{"main"}, Minutes: want, Asks: cli.Asked{GPUs: 3, CPUs: 2, Nodes: 1, Each: little}}}, jobs)
 	}
 	for _, limit := range []string{"", "5", "a:00", "-1:00", "1-00", "999999999999999999999:00", "5:00:00:00"} {
 		jobs, err := decode(limit)
@@ -454,14 +493,18 @@ func TestSnapshotHasTimeLimits(t *testing.T) {
 
 // A line of squeue is a job, a part of a heterogeneous job, a task of an array, or its tasks that wait together.
 func TestSnapshotOfArraysAndParts(t *testing.T) {
-	for id, want := range map[string]int{"12": 1, "12_3": 1, "12+1": 1, "5_[1-295:7%3]": 43, "9_[1-4]": 4, "9_[1,3,7-9]": 5, "9_[0-99999:2%5]": 50000} {
-		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + id + "|12|PD|ada|members|normal|main||cpu=2,mem=2000M,node=2,billing=1|N/A|5:00|gpu-[2-3],gpu-1|" + asksLittle)})
+	for id, want := range map[string]int{"12": 1, "12_3": 1, "12+1": 1, "5_[1-295:7%3]": 43, "9_[1-4]": 4, "9_[1,3,7-9]": 5,
+		"9_[0-99999:2%5]": 50000} {
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + id +
+			"|12|PD|ada|members|normal|main||cpu=2,mem=2000M,node=2,billing=1|N/A|5:00|gpu-[2-3],gpu-1|" + asksLittle)})
 		require.NoError(t, err, id)
-		require.Equal(t, []cli.QueuedJob{{ID: id, Raw: "12", Tasks: want, State: "PD", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"main"}, Minutes: 5,
+		require.Equal(t, []cli.QueuedJob{{ID: id, Raw: "12", Tasks: want, State: "PD", User: "ada", Account: "members", QoS: "normal",
+			Partitions: []string{"main"}, Minutes: 5,
 			Asks: cli.Asked{CPUs: 2, Nodes: 2, Named: []string{"gpu-1", "gpu-2", "gpu-3"}, Each: little}}}, jobs)
 	}
 	for _, cut := range []string{"5_[1,3,5,...]", "5_[3-1]", "5_[x]"} {
-		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + cut + "|5|PD|ada|members|normal|main||cpu=1|N/A|5:00||" + asksLittle)})
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + cut + "|5|PD|ada|members|normal|main||cpu=1|N/A|5:00||" +
+			asksLittle)})
 		require.NoError(t, err, cut)
 		require.True(t, jobs[0].Unread, cut)
 	}
@@ -471,7 +514,9 @@ func TestSnapshotOfArraysAndParts(t *testing.T) {
 // leaves open counts as readable.
 func TestUnreadJobsHideNoOthers(t *testing.T) {
 	const other = "8|8|R|bob|physics.lhc|normal|main|w2|cpu=1,mem=1G,node=1|1795395501|5:00||" + asksLittle
-	want := cli.QueuedJob{ID: "8", Raw: "8", Tasks: 1, State: "R", User: "bob", Account: "physics.lhc", QoS: "normal", Partitions: []string{"main"}, Nodes: []string{"w2"}, Minutes: 5, Started: 1795395501, Asks: cli.Asked{CPUs: 1, Nodes: 1, Each: little}}
+	want := cli.QueuedJob{ID: "8", Raw: "8", Tasks: 1, State: "R", User: "bob", Account: "physics.lhc", QoS: "normal",
+		Partitions: []string{"main"}, Nodes: []string{"w2"}, Minutes: 5, Started: 1795395501,
+		Asks: cli.Asked{CPUs: 1, Nodes: 1, Each: little}}
 	for line, unread := range map[string]bool{
 		"172|172|CG|anna|members|normal|main|w1|cpu=1,mem=1.50T,node=1,billing=1|N/A|30:00||": false, // launch failed, requeued, completing
 		"172|172|R|anna|members|normal|main|w[1-|cpu=1|1795395501|30:00||":                    true,
@@ -491,26 +536,29 @@ func TestUnreadJobsHideNoOthers(t *testing.T) {
 // separates columns; of alternatives, none is known.
 func TestSnapshotHasWhatEachNodeMustHave(t *testing.T) {
 	for text, want := range map[string]cli.EachNode{
-		"1|2000M|N/A|(null)|":                       {CPUs: 1, MemoryMiB: 2000},
-		"2|1G|gres:gpu:2|(null)|":                   {CPUs: 2, MemoryMiB: 1024, GPUs: 2},
-		"1|0|gres/gpu:a100:4|(null)|":               {CPUs: 1, GPUs: 4, GPUType: "a100"},
-		"1|0|gres:gpu:a100|(null)|":                 {CPUs: 1, GPUs: 1, GPUType: "a100"},
-		"1|0|gres/gpu|(null)|":                      {CPUs: 1, GPUs: 1},
-		"1|0|gres/license:3,gres/gpu:2|(null)|":     {CPUs: 1, GPUs: 2},
-		"1|0|N/A|worker&a100|":                      {CPUs: 1, Features: []string{"a100", "worker"}},
-		"1|0|N/A|a100|v100|":                        {CPUs: 1},
-		"1|0|N/A|[r1|r2|r3]|":                       {CPUs: 1},
-		"1|0|N/A|(a100&ib)|v100|":                   {CPUs: 1},
-		"1|0|N/A|[r1*2&r2*4]|":                      {CPUs: 1},
-		"16|500000M|gres/gpu:h100:8|from_phys.lhc|": {CPUs: 16, MemoryMiB: 500000, GPUs: 8, GPUType: "h100", Features: []string{"from_phys.lhc"}},
+		"1|2000M|N/A|(null)|":                   {CPUs: 1, MemoryMiB: 2000},
+		"2|1G|gres:gpu:2|(null)|":               {CPUs: 2, MemoryMiB: 1024, GPUs: 2},
+		"1|0|gres/gpu:a100:4|(null)|":           {CPUs: 1, GPUs: 4, GPUType: "a100"},
+		"1|0|gres:gpu:a100|(null)|":             {CPUs: 1, GPUs: 1, GPUType: "a100"},
+		"1|0|gres/gpu|(null)|":                  {CPUs: 1, GPUs: 1},
+		"1|0|gres/license:3,gres/gpu:2|(null)|": {CPUs: 1, GPUs: 2},
+		"1|0|N/A|worker&a100|":                  {CPUs: 1, Features: []string{"a100", "worker"}},
+		"1|0|N/A|a100|v100|":                    {CPUs: 1},
+		"1|0|N/A|[r1|r2|r3]|":                   {CPUs: 1},
+		"1|0|N/A|(a100&ib)|v100|":               {CPUs: 1},
+		"1|0|N/A|[r1*2&r2*4]|":                  {CPUs: 1},
+		"16|500000M|gres/gpu:h100:8|from_phys.lhc|": {CPUs: 16, MemoryMiB: 500000, GPUs: 8, GPUType: "h100",
+			Features: []string{"from_phys.lhc"}},
 	} {
-		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|a|q|main||cpu=1,node=1|N/A|5:00||None|" + text + "\n")})
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|a|q|main||cpu=1,node=1|N/A|5:00||None|" + text +
+			"\n")})
 		require.NoError(t, err, text)
 		require.False(t, jobs[0].Unread, text)
 		require.Equal(t, want, jobs[0].Asks.Each, text)
 	}
 	for _, text := range []string{"many|0|N/A|(null)|", "1|lots|N/A|(null)|"} {
-		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|a|q|main||cpu=1,node=1|N/A|5:00||None|" + text + "\n")})
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|a|q|main||cpu=1,node=1|N/A|5:00||None|" + text +
+			"\n")})
 		require.NoError(t, err, text)
 		require.True(t, jobs[0].Unread, text)
 	}
@@ -519,7 +567,8 @@ func TestSnapshotHasWhatEachNodeMustHave(t *testing.T) {
 // squeue prints memory as slurmctld made it, a status as wait(2) does, and N/A for a time that is not there.
 func TestJobsAsSlurmPrintsThem(t *testing.T) {
 	row := func(change map[int]string) string {
-		v := []string{"205", "RUNNING", "ada", "physics.lhc", "main", "1795395501", "1795395502", "N/A", "5:00", "w1", "cpu=1,mem=1G,node=1,billing=5", "0", "None", "n  ", "(null)  ", "205"}
+		v := []string{"205", "RUNNING", "ada", "physics.lhc", "main", "1795395501", "1795395502", "N/A", "5:00", "w1",
+			"cpu=1,mem=1G,node=1,billing=5", "0", "None", "n  ", "(null)  ", "205"}
 		for i, text := range change {
 			v[i] = text
 		}
@@ -531,7 +580,8 @@ func TestJobsAsSlurmPrintsThem(t *testing.T) {
 		require.Len(t, jobs, 2)
 		return jobs[0], jobs[1]
 	}
-	for given, mib := range map[string]int{"mem=1G": 1024, "mem=1.50T": 1572864, "mem=1000M": 1000, "mem=0": 0, "mem=512K": 1, "mem=4Gn": 4096, "N/A": 0, "": 0} {
+	for given, mib := range map[string]int{"mem=1G": 1024, "mem=1.50T": 1572864, "mem=1000M": 1000, "mem=0": 0, "mem=512K": 1,
+		"mem=4Gn": 4096, "N/A": 0, "": 0} {
 		j, other := decode(map[int]string{10: given})
 		require.Empty(t, j.Unread, given)
 		require.Equal(t, mib, j.MemoryMiB, given)

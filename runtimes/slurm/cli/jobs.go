@@ -56,7 +56,8 @@ type JobFiles struct {
 
 // HasEnded reports whether the job has ended: every record with an end has, in any state.
 func (j *Job) HasEnded() bool {
-	return j.Ended > 0 || slices.Contains([]string{"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}, j.State)
+	return j.Ended > 0 || slices.Contains([]string{"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
+		"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}, j.State)
 }
 
 // jobColumns is the number of values of a job, each followed by the separator.

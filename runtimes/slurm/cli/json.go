@@ -212,17 +212,20 @@ func decodeAccounting2205(out []byte) ([]Accounted, error) {
 		} `json:"errors"`
 		Jobs []json.RawMessage `json:"jobs"`
 	}
-	if json.Unmarshal(out, &doc) == nil && doc.Jobs != nil && len(doc.Jobs) == 0 && len(doc.Errors) == 1 && doc.Errors[0].Number == emptyResult {
+	if json.Unmarshal(out, &doc) == nil && doc.Jobs != nil && len(doc.Jobs) == 0 && len(doc.Errors) == 1 &&
+		doc.Errors[0].Number == emptyResult {
 		return nil, nil
 	}
 	return listAccounting2205(out)
 }
 
 var listAccounting2205 = list("jobs", func(j *accounted2205) (Accounted, error) {
-	return Accounted{ID: *j.ID, State: *j.State.Current, Reason: *j.State.Reason, Nodes: *j.Nodes, Comment: j.Comment.Job, Submitted: *j.Time.Submission}, nil
+	return Accounted{ID: *j.ID, State: *j.State.Current, Reason: *j.State.Reason, Nodes: *j.Nodes, Comment: j.Comment.Job,
+		Submitted: *j.Time.Submission}, nil
 })
 
 var decodeAccounting2411 = list("jobs", func(j *accounted2411) (Accounted, error) {
 	state, err := first(*j.State.Current)
-	return Accounted{ID: *j.ID, State: state, Reason: *j.State.Reason, Nodes: *j.Nodes, Comment: j.Comment.Job, Submitted: *j.Time.Submission}, err
+	return Accounted{ID: *j.ID, State: state, Reason: *j.State.Reason, Nodes: *j.Nodes, Comment: j.Comment.Job,
+		Submitted: *j.Time.Submission}, err
 })

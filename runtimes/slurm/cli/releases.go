@@ -244,5 +244,6 @@ func (v Version) Tools() (*Tools, error) {
 		}
 		runs = append(runs, r.Series)
 	}
-	return nil, fmt.Errorf("slurm %s is installed, and Berth runs %s: install one of them, and declare it in the AppVersion", v, strings.Join(runs, ", "))
+	return nil, fmt.Errorf("slurm %s is installed, and Berth runs %s: install one of them, and declare it in the AppVersion", v,
+		strings.Join(runs, ", "))
 }

@@ -166,7 +166,8 @@ func snapshotJob(words []string) QueuedJob {
 	tasks, err3 := taskCount(words[0])
 	errs := []error{err, err2, err3, err4, asked.read(words[8])}
 	job := QueuedJob{
-		ID: words[0], Raw: words[1], Tasks: tasks, State: words[2], User: words[3], Account: words[4], QoS: words[5], Partitions: splitList(words[6]), Nodes: nodes,
+		ID: words[0], Raw: words[1], Tasks: tasks, State: words[2], User: words[3], Account: words[4], QoS: words[5],
+		Partitions: splitList(words[6]), Nodes: nodes,
 		Reason: given(words[12]),
 		Asks:   Asked{GPUs: asked.GPUs, CPUs: asked.CPUs, Nodes: nodesAsked(words[8]), Named: named, Each: each},
 	}
@@ -755,7 +756,8 @@ var headings = map[string]string{
 	"name": "Name", "flags": "Flags", "maxtresperuser": "MaxTRESPU", "maxtresperaccount": "MaxTRESPA",
 	"maxjobsperuser": "MaxJobsPU", "maxsubmitjobsperuser": "MaxSubmitPU", "maxwall": "MaxWall",
 	"preempt": "Preempt", "preemptmode": "PreemptMode", "usagefactor": "UsageFactor",
-	"grpjobsaccrue": "GrpJobsAccrue", "grptresrunmins": "GrpTRESRunMins", "maxjobsaccrue": "MaxJobsAccrue", "maxtrespernode": "MaxTRESPerNode",
+	"grpjobsaccrue": "GrpJobsAccrue", "grptresrunmins": "GrpTRESRunMins", "maxjobsaccrue": "MaxJobsAccrue",
+	"maxtrespernode":    "MaxTRESPerNode",
 	"maxtresminsperjob": "MaxTRESMins", "minpriothresh": "MinPrioThres", "coord": "Coord Accounts",
 	"gracetime": "GraceTime", "preemptexempttime": "PreemptExemptTime", "usagethres": "UsageThres", "limitfactor": "LimitFactor",
 	"mintresperjob": "MinTRES", "maxtresrunminspu": "MaxTRESRunMinsPU", "maxjobsaccrueperuser": "MaxJobsAccruePU",

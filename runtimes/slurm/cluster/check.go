@@ -100,7 +100,9 @@ func (c *configCheck) partition(at string, p Partition) {
 	}
 	for i, name := range p.AllowAccounts {
 		if name != c.set.UsersAccount() && !projectID.MatchString(name) {
-			c.add(item(at+".allow_accounts", i), "there is no account %s: there is %s, or that of an attached project by its id, as <tenant>.<project>", name, c.set.UsersAccount())
+			c.add(item(at+".allow_accounts", i),
+				"there is no account %s: there is %s, or that of an attached project by its id, as <tenant>.<project>", name,
+				c.set.UsersAccount())
 		}
 	}
 	for i, name := range p.AllowQOS {
@@ -180,7 +182,8 @@ func (c *configCheck) options() {
 func (c *configCheck) version(v *schema.AppVersion) {
 	for _, name := range slices.Sorted(maps.Keys(c.set.Options)) {
 		if p, ok := findOption(name); ok && p.Classes.On(v.Spec.Version) == profile.Unsupported {
-			c.add("options."+name, "Slurm %s does not know it; its options are %s", v.Spec.Version, strings.Join(optionNames(v.Spec.Version), ", "))
+			c.add("options."+name, "Slurm %s does not know it; its options are %s", v.Spec.Version,
+				strings.Join(optionNames(v.Spec.Version), ", "))
 		}
 	}
 	var roles []string
@@ -195,7 +198,8 @@ func (c *configCheck) version(v *schema.AppVersion) {
 		}
 		for k, role := range p.Nodes.Roles {
 			if !slices.Contains(roles, role) {
-				c.add(item(item("partitions", i)+".nodes.roles", k), "the version has no role %s for workers: there is %s", role, strings.Join(roles, ", "))
+				c.add(item(item("partitions", i)+".nodes.roles", k), "the version has no role %s for workers: there is %s", role,
+					strings.Join(roles, ", "))
 			}
 		}
 	}

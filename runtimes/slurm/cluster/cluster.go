@@ -115,8 +115,9 @@ func New(d Declaration) (*Cluster, error) {
 		return nil, err
 	}
 	return &Cluster{
-		name: d.Name, unit: d.Unit, set: set, workers: d.Workers(d.Unit), attached: Attachments(d.Unit, d.Detaching), detaching: d.Detaching,
-		leaving: d.Leaving, users: Users(d.Unit, d.People, d.Detaching), at: d.At,
+		name: d.Name, unit: d.Unit, set: set, workers: d.Workers(d.Unit), attached: Attachments(d.Unit, d.Detaching),
+		detaching: d.Detaching,
+		leaving:   d.Leaving, users: Users(d.Unit, d.People, d.Detaching), at: d.At,
 	}, nil
 }
 

@@ -324,7 +324,8 @@ func QueueNames(config json.RawMessage) schema.QueueNames {
 	if err != nil {
 		return schema.QueueNames{}
 	}
-	names := schema.QueueNames{Partitions: PartitionNames(s.Partitions), Accounts: []string{s.UsersAccount()}, QOS: s.qosNames(), Minutes: map[string]int{}}
+	names := schema.QueueNames{Partitions: PartitionNames(s.Partitions), Accounts: []string{s.UsersAccount()}, QOS: s.qosNames(),
+		Minutes: map[string]int{}}
 	for _, p := range s.Partitions {
 		if most := s.maxTime(p); most > 0 && !s.hasLongQoS() {
 			names.Minutes[p.Name] = most
@@ -350,7 +351,8 @@ func (s *Config) names() (out []schema.ConfigName) {
 		selects(item("partitions", i), p.Nodes)
 		for k, account := range p.AllowAccounts {
 			if account != s.UsersAccount() {
-				out = append(out, schema.ConfigName{Path: item(item("partitions", i)+".allow_accounts", k), Sort: schema.ProjectName, Name: account})
+				out = append(out, schema.ConfigName{Path: item(item("partitions", i)+".allow_accounts", k), Sort: schema.ProjectName,
+					Name: account})
 			}
 		}
 	}
@@ -362,7 +364,8 @@ func (s *Config) names() (out []schema.ConfigName) {
 	}
 	for i, q := range s.QoS {
 		add(item("qos", i)+".users", schema.UserName, q.Users)
-		out = append(out, schema.ConfigName{Path: item("qos", i) + ".name", Sort: schema.ReservedName, Name: strings.TrimSuffix(q.Name, GuaranteedSuffix)})
+		out = append(out, schema.ConfigName{Path: item("qos", i) + ".name", Sort: schema.ReservedName,
+			Name: strings.TrimSuffix(q.Name, GuaranteedSuffix)})
 	}
 	return out
 }

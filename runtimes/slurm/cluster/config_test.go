@@ -16,7 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite config.cue")
 
-const optionsTitle = "\n// The rest of this file is generated from the table of parameters: go test ./runtimes/slurm/cluster\n// -run TestOptionsAreThoseOfTheTable -update writes it again.\n\n"
+const optionsTitle = "\n// The rest of this file is generated from the table of parameters: go test ./runtimes/slurm/cluster\n// -run " +
+	"TestOptionsAreThoseOfTheTable -update writes it again.\n\n"
 
 // The definition of the options has the rows of the table of parameters.
 func TestOptionsAreThoseOfTheTable(t *testing.T) {

@@ -92,7 +92,8 @@ func TestStepsOverAnotherText(t *testing.T) {
 // slurmd 22.05 reads cgroup.conf and what confines jobs at its start only.
 func TestStepsOfConfinement(t *testing.T) {
 	for version, workers := range map[string]bool{"22.05.8": true, "24.11.5": false} {
-		diff, err := Compare(declared(t, `{"confinement":"none"}`, version, func(*Declaration) {}), declared(t, `{}`, version, func(*Declaration) {}))
+		diff, err := Compare(declared(t, `{"confinement":"none"}`, version, func(*Declaration) {}),
+			declared(t, `{}`, version, func(*Declaration) {}))
 		require.NoError(t, err)
 		require.Equal(t, workers, diff.Steps().Workers, version)
 		i := slices.IndexFunc(diff.Changes, func(ch Change) bool { return ch.What == "cgroup.conf" })

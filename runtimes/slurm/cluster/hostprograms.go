@@ -95,7 +95,8 @@ func (c *configCheck) artifacts(v *schema.AppVersion) {
 	programs := c.set.programs()
 	for _, field := range slices.Sorted(maps.Keys(programs)) {
 		digest := programs[field].Digest
-		if !slices.ContainsFunc(slices.Collect(maps.Values(v.Spec.Manifest.Artifacts)), func(a schema.ManifestArtifact) bool { return a.Digest == digest }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(v.Spec.Manifest.Artifacts)),
+			func(a schema.ManifestArtifact) bool { return a.Digest == digest }) {
 			c.add(field+".digest", "no artifact of the version has this digest; declare the program in manifest.artifacts")
 		}
 	}
@@ -115,7 +116,8 @@ func Programs(config json.RawMessage) []Program {
 // programNotes says where root runs a program from now on.
 func programNotes(before, after *Config) (notes []string) {
 	old, now := before.programs(), after.programs()
-	for _, n := range [][2]string{{"job_programs.prolog", "before a job that starts from then on, each of its workers runs "}, {"job_programs.epilog", "after a job that ends from then on, each of its workers runs "}} {
+	for _, n := range [][2]string{{"job_programs.prolog", "before a job that starts from then on, each of its workers runs "},
+		{"job_programs.epilog", "after a job that ends from then on, each of its workers runs "}} {
 		if p, ok := now[n[0]]; ok && old[n[0]] != p {
 			notes = append(notes, n[1]+p.Path()+" as root and drains if it fails")
 		}

@@ -57,11 +57,14 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		}
 		return plan.Impact{Restarts: []string{slurmdOn(m)}, Interruption: withoutSlurmd}
 	case plan.AcceptLoss:
-		return plan.Impact{Notes: []string{"of what the host has lost, it begins anew and empty: jobs that slurmctld no longer knows end, and records that accounting no longer has are gone"}}
+		return plan.Impact{Notes: []string{"of what the host has lost, it begins anew and empty: jobs that slurmctld no longer knows " +
+			"end, and records that accounting no longer has are gone"}}
 	case plan.Stop:
 		return ends(plan.Impact{Drains: WorkerNodes(before)}, before, plan.JobRule{All: true})
 	case plan.Delete:
-		return ends(plan.Impact{Drains: WorkerNodes(before), Notes: []string{"its records in sacct are removed for good, and the usage that Berth recorded stays"}}, before, plan.JobRule{All: true, CancelsQueued: true})
+		return ends(plan.Impact{Drains: WorkerNodes(before),
+			Notes: []string{"its records in sacct are removed for good, and the usage that Berth recorded stays"}}, before,
+			plan.JobRule{All: true, CancelsQueued: true})
 	}
 	return plan.Impact{}
 }
@@ -69,7 +72,8 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 // Stays reports whether a node stays in slurm.conf after a verb on its worker: it is only drained, or joins again with another shape.
 // after may be nil.
 func Stays(verb plan.Verb, node string, after *plan.Unit) bool {
-	joinsAgain := verb == plan.Leave && after != nil && slices.ContainsFunc(after.Members, func(o plan.Member) bool { return o.Node == node })
+	joinsAgain := verb == plan.Leave && after != nil &&
+		slices.ContainsFunc(after.Members, func(o plan.Member) bool { return o.Node == node })
 	return verb == plan.Drain || joinsAgain
 }
 
@@ -116,7 +120,8 @@ func configNotes(old, now *Config) (notes []string) {
 	switch {
 	case old.Identity == now.Identity:
 	case now.Identity == identityExternal:
-		notes = append(notes, "Berth makes no accounts on hosts from then on and removes those that it made on workers: the directory service of the hosts must have each user with the declared uid")
+		notes = append(notes, "Berth makes no accounts on hosts from then on and removes those that it made on workers: the directory "+
+			"service of the hosts must have each user with the declared uid")
 	default:
 		notes = append(notes, "Berth makes the accounts of users on hosts that lack them, and removes those of users who leave")
 	}

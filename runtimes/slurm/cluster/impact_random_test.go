@@ -124,7 +124,8 @@ func (d unitDraw) unit() plan.Unit {
 		Config: d.config(),
 	}}
 	u.Effective.SoftwareVersion = d.of("22.05.8", "24.11.5", "26.05.1")
-	u.Members = []plan.Member{{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "ctl", Address: "10.0.0.1", CPUs: 2, MemoryMiB: 4000}}
+	u.Members = []plan.Member{{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "ctl", Address: "10.0.0.1", CPUs: 2,
+		MemoryMiB: 4000}}
 	for i := range d.IntN(4) {
 		u.Members = append(u.Members, d.worker(i))
 	}
@@ -145,8 +146,9 @@ func (d unitDraw) unit() plan.Unit {
 
 func (d unitDraw) worker(i int) plan.Member {
 	m := plan.Member{
-		Name: fmt.Sprintf("worker-%d", i), Role: d.of("worker", "login"), Node: fmt.Sprintf("gpu-%d", i), Address: fmt.Sprintf("10.0.0.%d", 2+i),
-		CPUs: 1 << d.IntN(4), MemoryMiB: 1000 * (1 + d.IntN(3)),
+		Name: fmt.Sprintf("worker-%d", i), Role: d.of("worker", "login"), Node: fmt.Sprintf("gpu-%d", i),
+		Address: fmt.Sprintf("10.0.0.%d", 2+i),
+		CPUs:    1 << d.IntN(4), MemoryMiB: 1000 * (1 + d.IntN(3)),
 	}
 	if d.or(2) {
 		m.GPUs = []schema.GPU{{Type: d.of("a100", "h200"), Count: 2, Devices: "/dev/nvidia[0-1]"}}
@@ -155,7 +157,8 @@ func (d unitDraw) worker(i int) plan.Member {
 }
 
 func (d unitDraw) attachment(i int, users []schema.UnixUser) schema.EffectiveAttachment {
-	a := schema.EffectiveAttachment{ProjectID: fmt.Sprintf("physics.p%d", i), Name: fmt.Sprintf("p%d", i), Share: 1 + d.IntN(3), Priority: d.IntN(100)}
+	a := schema.EffectiveAttachment{ProjectID: fmt.Sprintf("physics.p%d", i), Name: fmt.Sprintf("p%d", i), Share: 1 + d.IntN(3),
+		Priority: d.IntN(100)}
 	for _, u := range users {
 		if d.or(2) {
 			a.Users = append(a.Users, u.Name)
@@ -270,7 +273,8 @@ func (d unitDraw) config() json.RawMessage {
 		"confinement": func() any { return d.of("cgroup", "none") },
 		"retention":   func() any { return map[string]any{"records_months": d.IntN(13), "usage_months": d.IntN(13)} },
 		"reservations": func() any {
-			return []any{map[string]any{"name": "upgrade", "start": fmt.Sprintf("2027-01-0%dT08:00:00Z", 1+d.IntN(3)), "duration_minutes": 60}}
+			return []any{map[string]any{"name": "upgrade", "start": fmt.Sprintf("2027-01-0%dT08:00:00Z", 1+d.IntN(3)),
+				"duration_minutes": 60}}
 		},
 	})
 	raw, _ := json.Marshal(c) // plain data

@@ -31,7 +31,8 @@ func (s *Config) withoutEffect() []schema.ConfigProblem {
 		for _, l := range []struct {
 			field      string
 			user, most int
-		}{{"gpus", q.PerUser.GPUs, q.Group.GPUs}, {"cpus", q.PerUser.CPUs, q.Group.CPUs}, {"jobs", q.PerUser.Jobs, q.Group.Jobs}, {"submits", q.PerUser.Submits, q.Group.Submits}} {
+		}{{"gpus", q.PerUser.GPUs, q.Group.GPUs}, {"cpus", q.PerUser.CPUs, q.Group.CPUs}, {"jobs", q.PerUser.Jobs, q.Group.Jobs},
+			{"submits", q.PerUser.Submits, q.Group.Submits}} {
 			if l.most > 0 && l.user > l.most {
 				c.add(at+".per_user."+l.field, "is %d, and all users together have %d", l.user, l.most)
 			}
@@ -39,7 +40,8 @@ func (s *Config) withoutEffect() []schema.ConfigProblem {
 		if q.PerUser.Submits > 0 && q.PerUser.Jobs > q.PerUser.Submits {
 			c.add(at+".per_user.jobs", "%d exceeds per_user.submits, which is %d", q.PerUser.Jobs, q.PerUser.Submits)
 		}
-		if len(s.Partitions) > 0 && !slices.ContainsFunc(s.Partitions, func(p Partition) bool { return len(p.AllowQOS) == 0 || slices.Contains(p.AllowQOS, q.Name) }) {
+		if len(s.Partitions) > 0 && !slices.ContainsFunc(s.Partitions,
+			func(p Partition) bool { return len(p.AllowQOS) == 0 || slices.Contains(p.AllowQOS, q.Name) }) {
 			c.add(at+".name", "no partition takes a job of this QoS: each has an allow_qos without %s", q.Name)
 		}
 		if q.Name == defaultQoS(s.QoS) && slices.Contains(q.Flags, "requires_reservation") {
@@ -91,10 +93,12 @@ func (s *Config) againstAdvice() (notes []string) {
 		return byDefault
 	}
 	if array, jobs := number("MaxArraySize", 1001), number("MaxJobCount", 10000); array >= jobs {
-		notes = append(notes, fmt.Sprintf("MaxArraySize is %d and MaxJobCount %d: one array can hold all jobs that slurmctld keeps, and then it refuses others", array, jobs))
+		notes = append(notes, fmt.Sprintf("MaxArraySize is %d and MaxJobCount %d: one array can hold all jobs that slurmctld keeps, and "+
+			"then it refuses others", array, jobs))
 	}
 	if connect, message := number("TCPTimeout", 2), number("MessageTimeout", 10); connect > message {
-		notes = append(notes, fmt.Sprintf("TCPTimeout (%d s) is longer than MessageTimeout (%d s): a request fails before the connection does", connect, message))
+		notes = append(notes, fmt.Sprintf("TCPTimeout (%d s) is longer than MessageTimeout (%d s): a request fails before the connection "+
+			"does", connect, message))
 	}
 	hold := strings.Split(string(s.Options["RequeueExitHold"]), ",")
 	for part := range strings.SplitSeq(string(s.Options["RequeueExit"]), ",") {
@@ -146,7 +150,8 @@ func (s *Config) withoutWorkers(workers []plan.Member) (notes []string) {
 			}
 		}
 		if rest := slices.DeleteFunc(names, func(n string) bool { return listed[n] }); len(rest) > 0 {
-			notes = append(notes, "no switch of the topology lists "+strings.Join(rest, ", ")+": Berth puts them below a switch of their own, far from the others")
+			notes = append(notes, "no switch of the topology lists "+strings.Join(rest, ", ")+
+				": Berth puts them below a switch of their own, far from the others")
 		}
 	}
 	return notes

@@ -49,9 +49,11 @@ func TestConfigFieldsWithoutEffect(t *testing.T) {
 // Numbers that slurm.conf(5) advises against are notes of a plan, not errors: Slurm takes them.
 func TestPlanNotesOptionsAgainstAdvice(t *testing.T) {
 	for options, want := range map[string]string{
-		`{"MaxArraySize":10001}`:                      "MaxArraySize is 10001 and MaxJobCount 10000: one array can hold all jobs that slurmctld keeps, and then it refuses others",
+		`{"MaxArraySize":10001}`: "MaxArraySize is 10001 and MaxJobCount 10000: one array can hold all jobs that " +
+			"slurmctld keeps, and then it refuses others",
 		`{"MaxArraySize":10001,"MaxJobCount":500000}`: "",
-		`{"TCPTimeout":60}`:                           "TCPTimeout (60 s) is longer than MessageTimeout (10 s): a request fails before the connection does",
+		`{"TCPTimeout":60}`: "TCPTimeout (60 s) is longer than MessageTimeout (10 s): a request fails before " +
+			"the connection does",
 		`{"TCPTimeout":60,"MessageTimeout":60}`:       "",
 		`{"RequeueExit":"1-9","RequeueExitHold":"3"}`: "the exit codes 1-9 are in RequeueExit and RequeueExitHold: write each in one",
 		`{"RequeueExit":"1-2","RequeueExitHold":"3"}`: "",
@@ -72,7 +74,9 @@ func TestPlanNotesAnotherDefaultPartition(t *testing.T) {
 		return configNotes(&old, &now)
 	}
 	const main = `[{"name":"main","default":true},{"name":"long"}]`
-	require.Equal(t, []string{"jobs that name no partition go to long, and no longer to main"}, notes(main, `[{"name":"main"},{"name":"long","default":true}]`))
-	require.Equal(t, []string{"jobs that name no partition go to long, and no longer to main"}, notes(main, `[{"name":"long"},{"name":"main"}]`))
+	require.Equal(t, []string{"jobs that name no partition go to long, and no longer to main"},
+		notes(main, `[{"name":"main"},{"name":"long","default":true}]`))
+	require.Equal(t, []string{"jobs that name no partition go to long, and no longer to main"},
+		notes(main, `[{"name":"long"},{"name":"main"}]`))
 	require.Empty(t, notes(main, `[{"name":"main"},{"name":"long"}]`), "the first is the default, as before")
 }

@@ -45,7 +45,8 @@ func (s scheduler) Parameters(longest int) map[string]string {
 		name  string
 		value int
 	}{
-		{"bf_max_job_assoc", s.bfMaxJobAssoc}, {"bf_max_job_part", s.BFMaxJobPart}, {"bf_max_job_test", s.BFMaxJobTest}, {"bf_max_job_user", s.BFMaxJobUser},
+		{"bf_max_job_assoc", s.bfMaxJobAssoc}, {"bf_max_job_part", s.BFMaxJobPart}, {"bf_max_job_test", s.BFMaxJobTest},
+		{"bf_max_job_user", s.BFMaxJobUser},
 		{"default_queue_depth", s.DefaultQueueDepth}, {"max_rpc_cnt", s.MaxRPCCount},
 	} {
 		if depth.value > 0 {
@@ -59,7 +60,8 @@ func (s *Config) jobParameters() map[string]string {
 	if s.Jobs == nil {
 		return nil
 	}
-	return map[string]string{"KillWait": fmt.Sprint(s.Jobs.KillWaitSeconds), "UnkillableStepTimeout": fmt.Sprint(s.Jobs.UnkillableStepSeconds)}
+	return map[string]string{"KillWait": fmt.Sprint(s.Jobs.KillWaitSeconds),
+		"UnkillableStepTimeout": fmt.Sprint(s.Jobs.UnkillableStepSeconds)}
 }
 
 // jobDefaults returns what a job gets of nodes with each CPU or GPU if it does not ask for
@@ -76,7 +78,8 @@ func (s *Config) jobDefaults(workers []plan.Member) map[string]string {
 		return fmt.Sprint(max(n, 1))
 	}
 	values := map[string]string{"DefMemPerCPU": least(func(m plan.Member) int { return m.MemoryMiB / max(m.CPUs, 1) })}
-	if s.Jobs != nil && s.Jobs.GPUDefaults == gpuDefaultsShare && slices.ContainsFunc(workers, func(m plan.Member) bool { return GPUCount(m) > 0 }) {
+	if s.Jobs != nil && s.Jobs.GPUDefaults == gpuDefaultsShare &&
+		slices.ContainsFunc(workers, func(m plan.Member) bool { return GPUCount(m) > 0 }) {
 		values["DefMemPerGPU"] = least(func(m plan.Member) int { return m.MemoryMiB / max(GPUCount(m), 1) * min(GPUCount(m), 1) })
 		values["DefCpuPerGPU"] = least(CPUsPerGPU)
 	}
@@ -122,7 +125,8 @@ func (p *priority) parameters() map[string]string {
 		return values
 	}
 	for name, weight := range map[string]int{
-		"Age": p.Weights.Age, "Fairshare": p.Weights.Fairshare, "JobSize": p.Weights.JobSize, "Partition": p.Weights.Partition, "QOS": p.Weights.QOS,
+		"Age": p.Weights.Age, "Fairshare": p.Weights.Fairshare, "JobSize": p.Weights.JobSize, "Partition": p.Weights.Partition,
+		"QOS": p.Weights.QOS,
 	} {
 		values["PriorityWeight"+name] = fmt.Sprint(weight)
 	}

@@ -163,5 +163,6 @@ func nodesOfLine(conf confLines, declared string) (nodes []string) {
 
 // without lists the nodes of a list that another one lacks. A cluster without workers has the node none.
 func without(nodes, other []string) string {
-	return strings.Join(slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { return n == "" || n == "none" || slices.Contains(other, n) }), ", ")
+	return strings.Join(slices.DeleteFunc(slices.Clone(nodes),
+		func(n string) bool { return n == "" || n == "none" || slices.Contains(other, n) }), ", ")
 }

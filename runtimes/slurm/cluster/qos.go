@@ -38,8 +38,9 @@ type QoSLimits struct {
 // qosFlags are the flags of a QoS by their name in the config (sacctmgr(1), Flags of QOS).
 var qosFlags = map[string]string{
 	"deny_on_limit": "DenyOnLimit", "no_decay": "NoDecay", "no_reserve": "NoReserve", "override_partition_qos": "OverPartQOS",
-	"ignore_partition_max_nodes": "PartitionMaxNodes", "ignore_partition_min_nodes": "PartitionMinNodes", "ignore_partition_max_time": "PartitionTimeLimit",
-	"requires_reservation": "RequiresReservation",
+	"ignore_partition_max_nodes": "PartitionMaxNodes", "ignore_partition_min_nodes": "PartitionMinNodes",
+	"ignore_partition_max_time": "PartitionTimeLimit",
+	"requires_reservation":      "RequiresReservation",
 }
 
 // allQoS refuses names and references that slurmdbd would refuse, or read as others.
@@ -66,7 +67,8 @@ func (c *configCheck) allQoS() {
 }
 
 func (c *configCheck) qos(at string, q QoS) {
-	for _, n := range []int{q.Priority, q.MaxTimeMinutes, q.PerUser.GPUs, q.PerUser.CPUs, q.PerUser.Jobs, q.PerUser.Submits, q.Group.GPUs, q.Group.CPUs, q.Group.Jobs, q.Group.Submits} {
+	for _, n := range []int{q.Priority, q.MaxTimeMinutes, q.PerUser.GPUs, q.PerUser.CPUs, q.PerUser.Jobs, q.PerUser.Submits, q.Group.GPUs,
+		q.Group.CPUs, q.Group.Jobs, q.Group.Submits} {
 		if n < 0 {
 			c.add(at, "%d is negative", n)
 		}

@@ -105,7 +105,8 @@ func (l *lines) add(line confLine) {
 // checked refuses text that a parser would not read as one value. Only values with
 // options, such as a=1,b=2, may contain "=".
 func (l *lines) checked(key, value string) string {
-	optional := slices.Contains([]string{"AuthInfo", "SchedulerParameters", "TRESBillingWeights", "JobAcctGatherFrequency", "PreemptParameters"}, key)
+	optional := slices.Contains([]string{"AuthInfo", "SchedulerParameters", "TRESBillingWeights", "JobAcctGatherFrequency",
+		"PreemptParameters"}, key)
 	for _, r := range value {
 		if r <= ' ' || r > '~' || strings.ContainsRune(`#"'\`, r) || r == '=' && !optional {
 			l.fail(fmt.Errorf("%s: the value must not contain %q", key, r))
@@ -153,7 +154,8 @@ func (c *Cluster) slurmConf() (*lines, error) {
 	}
 	for _, group := range []map[string]string{
 		confinement(set), c.Scheduler().Parameters(set.longest()), set.jobParameters(), set.jobDefaults(c.workers), set.nodeParameters(),
-		set.Priority.parameters(), set.Preemption.parameters(), set.otherParameters(len(c.workers)), set.programParameters(), c.sharingParameters(),
+		set.Priority.parameters(), set.Preemption.parameters(), set.otherParameters(len(c.workers)), set.programParameters(),
+		c.sharingParameters(),
 	} {
 		maps.Copy(values, group)
 	}
@@ -201,7 +203,8 @@ func (c *Cluster) cgroupConf() []byte {
 func (l *lines) node(m plan.Member) {
 	words := []string{profile.NodeName, m.Node, "NodeAddr", m.Address, "CPUs", fmt.Sprint(m.CPUs)}
 	if s := m.Shape; s != (schema.Shape{}) {
-		words = append(words, "Sockets", fmt.Sprint(s.Sockets), "CoresPerSocket", fmt.Sprint(s.CoresPerSocket), "ThreadsPerCore", fmt.Sprint(s.ThreadsPerCore))
+		words = append(words, "Sockets", fmt.Sprint(s.Sockets), "CoresPerSocket", fmt.Sprint(s.CoresPerSocket), "ThreadsPerCore",
+			fmt.Sprint(s.ThreadsPerCore))
 	}
 	words = append(words, "RealMemory", fmt.Sprint(m.MemoryMiB))
 	if gres := gresOf(m); gres != "" {
@@ -227,7 +230,8 @@ func RenderGresConf(workers []plan.Member) ([]byte, error) {
 }
 
 func (c *Cluster) slurmdbdConf() ([]byte, error) {
-	hidden := slices.DeleteFunc(slices.Clone(c.set.PrivateData), func(kind string) bool { return !slices.Contains(profile.PrivateRecords(), kind) })
+	hidden := slices.DeleteFunc(slices.Clone(c.set.PrivateData),
+		func(kind string) bool { return !slices.Contains(profile.PrivateRecords(), kind) })
 	values := c.set.Retention.values()
 	values["DbdPort"], values["PrivateData"] = fmt.Sprint(c.at.Ports.Slurmdbd), strings.Join(hidden, ",")
 	l := &lines{}

@@ -73,7 +73,8 @@ func (c *Cluster) WantedReservations(now time.Time) (out []cli.Reservation) {
 		nodes := d.nodesOf(c.unit)
 		if len(nodes) > 0 && d.end().After(now) {
 			out = append(out, cli.Reservation{
-				Name: profile.ReservationPrefix + d.Name, Start: d.Start.Unix(), End: d.end().Unix(), Nodes: nodes, Users: []string{maintainer}, Flags: maintenance,
+				Name: profile.ReservationPrefix + d.Name, Start: d.Start.Unix(), End: d.end().Unix(), Nodes: nodes,
+				Users: []string{maintainer}, Flags: maintenance,
 			})
 		}
 	}
@@ -98,7 +99,8 @@ func ReservationChanges(have, want []cli.Reservation, now time.Time) []reservati
 		if w.Start <= now.Unix() {
 			begins = "starttime=now"
 		}
-		rest := []string{fmt.Sprintf("endtime=uts%d", w.End), "nodes=" + strings.Join(w.Nodes, ","), "users=" + maintainer, "flags=" + strings.Join(maintenance, ",")}
+		rest := []string{fmt.Sprintf("endtime=uts%d", w.End), "nodes=" + strings.Join(w.Nodes, ","), "users=" + maintainer,
+			"flags=" + strings.Join(maintenance, ",")}
 		if i < 0 {
 			args := append([]string{"create", "reservation", "reservationname=" + w.Name, begins}, rest...)
 			out = append(out, reservationChange{args, name + " is missing"})
@@ -130,12 +132,15 @@ func ReservationChanges(have, want []cli.Reservation, now time.Time) []reservati
 			differs = append(differs, "flags")
 		}
 		if len(differs) > 0 {
-			out = append(out, reservationChange{append([]string{"update", "reservation", "reservationname=" + w.Name}, rest...), name + " has another " + strings.Join(differs, ", ")})
+			out = append(out, reservationChange{append([]string{"update", "reservation", "reservationname=" + w.Name}, rest...),
+				name + " has another " + strings.Join(differs, ", ")})
 		}
 	}
 	for _, h := range have {
-		if strings.HasPrefix(h.Name, profile.ReservationPrefix) && h.End > now.Unix() && !slices.ContainsFunc(want, func(w cli.Reservation) bool { return w.Name == h.Name }) {
-			out = append(out, reservationChange{[]string{"delete", "reservationname=" + h.Name}, "reservation " + strings.TrimPrefix(h.Name, profile.ReservationPrefix) + " is not declared"})
+		if strings.HasPrefix(h.Name, profile.ReservationPrefix) && h.End > now.Unix() &&
+			!slices.ContainsFunc(want, func(w cli.Reservation) bool { return w.Name == h.Name }) {
+			out = append(out, reservationChange{[]string{"delete", "reservationname=" + h.Name},
+				"reservation " + strings.TrimPrefix(h.Name, profile.ReservationPrefix) + " is not declared"})
 		}
 	}
 	return out
@@ -162,7 +167,8 @@ func reservationDifferences(before, after *Cluster) (differences []plan.Differen
 				notes = append(notes, "reservation "+r.Name+" is not made, as its nodes select no worker")
 				continue
 			}
-			notes = append(notes, fmt.Sprintf("jobs that would still run at %s wait for the end of reservation %s, and jobs that run go on", r.Start.UTC().Format(time.RFC3339), r.Name))
+			notes = append(notes, fmt.Sprintf("jobs that would still run at %s wait for the end of reservation %s, and jobs that run go on",
+				r.Start.UTC().Format(time.RFC3339), r.Name))
 		}
 	}
 	for _, r := range old.Reservations {

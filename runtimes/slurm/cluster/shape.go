@@ -45,7 +45,8 @@ func UnusedHardware(m plan.Member, found schema.Shape) string {
 	if found == (schema.Shape{}) || has.CPUs == found.Threads() && has.Shape == found {
 		return ""
 	}
-	return fmt.Sprintf("Slurm has %d of the host's %d CPUs (sockets:cores:threads %s of %s), as the node declares %d", has.CPUs, found.Threads(), sct(has.Shape), sct(found), m.CPUs)
+	return fmt.Sprintf("Slurm has %d of the host's %d CPUs (sockets:cores:threads %s of %s), as the node declares %d", has.CPUs,
+		found.Threads(), sct(has.Shape), sct(found), m.CPUs)
 }
 
 // sct returns a shape as sinfo shows it: sockets, cores of a socket and threads of a core.
@@ -56,11 +57,14 @@ func sct(s schema.Shape) string {
 // CheckShape compares a declared shape with that of the host.
 func CheckShape(m plan.Member, has cli.Resources) error {
 	declared, found := m.Shape, ShapeOf(has)
-	if found == (schema.Shape{}) || declared.Sockets <= found.Sockets && declared.Cores() <= found.Cores() && declared.ThreadsPerCore <= found.ThreadsPerCore {
+	if found == (schema.Shape{}) || declared.Sockets <= found.Sockets && declared.Cores() <= found.Cores() &&
+		declared.ThreadsPerCore <= found.ThreadsPerCore {
 		return nil
 	}
-	return fmt.Errorf("host %s has %d sockets with %d cores of %d threads, but its node declares %d with %d of %d; correct sockets, cores_per_socket and threads_per_core in the node's document, or leave them out",
-		m.Node, found.Sockets, found.CoresPerSocket, found.ThreadsPerCore, declared.Sockets, declared.CoresPerSocket, declared.ThreadsPerCore)
+	return fmt.Errorf("host %s has %d sockets with %d cores of %d threads, but its node declares %d with %d of %d; correct sockets, "+
+		"cores_per_socket and threads_per_core in the node's document, or leave them out",
+		m.Node, found.Sockets, found.CoresPerSocket, found.ThreadsPerCore, declared.Sockets, declared.CoresPerSocket,
+		declared.ThreadsPerCore)
 }
 
 // nodeLine matches the line of a node in slurm.conf, with its shape if it has one.

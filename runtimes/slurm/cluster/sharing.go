@@ -123,7 +123,8 @@ func (s *Config) membersAccount() account {
 // they hold in each QoS. The QoS of the project refuse a job that alone exceeds a limit, also one
 // of the account. preempted are the QoS whose jobs end for those of a guaranteed share.
 func (s *Config) ProjectAccount(a schema.EffectiveAttachment, preempted []string) account {
-	out := account{name: a.ProjectID, Settings: limitSettings(a), standard: a.ProjectID, QoS: []string{a.ProjectID}, users: append([]string{}, a.Users...)}
+	out := account{name: a.ProjectID, Settings: limitSettings(a), standard: a.ProjectID, QoS: []string{a.ProjectID},
+		users: append([]string{}, a.Users...)}
 	how := preemptionOf(a)
 	plain := accounting.Settings{"flags": "DenyOnLimit", "preemptmode": how.Mode}
 	setNumber(plain, "priority", a.Priority)
@@ -197,11 +198,13 @@ func (c *Cluster) withoutEffect() (notes []string) {
 	for _, a := range c.unit.Effective.Attachments {
 		for _, queue := range a.Queues {
 			if !slices.Contains(known, queue) {
-				notes = append(notes, fmt.Sprintf("project %s may use the queue %s, which is no partition: there is %s", a.ProjectID, queue, strings.Join(known, ", ")))
+				notes = append(notes, fmt.Sprintf("project %s may use the queue %s, which is no partition: there is %s", a.ProjectID, queue,
+					strings.Join(known, ", ")))
 			}
 		}
 		if hasGuarantee(a) && set.preemptsByPartition() {
-			notes = append(notes, fmt.Sprintf("the guaranteed share of project %s preempts nobody, as config.preemption.by is %s", a.ProjectID, preemptPartition))
+			notes = append(notes, fmt.Sprintf("the guaranteed share of project %s preempts nobody, as config.preemption.by is %s",
+				a.ProjectID, preemptPartition))
 		}
 	}
 	return notes

@@ -13,12 +13,14 @@ type Steps struct {
 
 // Or returns the steps of both.
 func (o Steps) Or(p Steps) Steps {
-	return Steps{o.Restart || p.Restart, o.Workers || p.Workers, o.Reconfigure || p.Reconfigure, o.Database || p.Database, o.Settle || p.Settle}
+	return Steps{o.Restart || p.Restart, o.Workers || p.Workers, o.Reconfigure || p.Reconfigure, o.Database || p.Database, o.Settle ||
+		p.Settle}
 }
 
 // Without returns the steps of o that p lacks.
 func (o Steps) Without(p Steps) Steps {
-	return Steps{o.Restart && !p.Restart, o.Workers && !p.Workers, o.Reconfigure && !p.Reconfigure, o.Database && !p.Database, o.Settle && !p.Settle}
+	return Steps{o.Restart && !p.Restart, o.Workers && !p.Workers, o.Reconfigure && !p.Reconfigure, o.Database && !p.Database, o.Settle &&
+		!p.Settle}
 }
 
 func (o Steps) String() string {
@@ -26,7 +28,8 @@ func (o Steps) String() string {
 	for _, w := range []struct {
 		is   bool
 		name string
-	}{{o.Restart, "restart of slurmctld"}, {o.Workers, "restart of slurmd on the workers"}, {o.Reconfigure, "reconfigure"}, {o.Database, "restart of slurmdbd"}, {o.Settle, "check of the nodes after a start"}} {
+	}{{o.Restart, "restart of slurmctld"}, {o.Workers, "restart of slurmd on the workers"}, {o.Reconfigure, "reconfigure"},
+		{o.Database, "restart of slurmdbd"}, {o.Settle, "check of the nodes after a start"}} {
 		if w.is {
 			words = append(words, w.name)
 		}

@@ -46,7 +46,8 @@ func sizeTermsOf(before, after *plan.Unit) []plan.JobTerms {
 // that does so has the same ones.
 func sizeTerms(before, after *Cluster) []plan.JobTerms {
 	was, now := before.partitionSizes(), after.partitionSizes()
-	maps.DeleteFunc(was, func(name string, _ plan.PartitionSize) bool { _, is := now[name]; return !is }) // a JobRule covers removed partitions
+	// a JobRule covers removed partitions
+	maps.DeleteFunc(was, func(name string, _ plan.PartitionSize) bool { _, is := now[name]; return !is })
 	maps.DeleteFunc(now, func(name string, _ plan.PartitionSize) bool { _, is := was[name]; return !is })
 	if reflect.DeepEqual(was, now) {
 		return nil

@@ -49,12 +49,14 @@ func (c *cluster) accountedJobs(filter ...string) manyJobs {
 // queuedFiles asks slurmctld where a job writes, and accountedFiles asks slurmdbd where it wrote.
 func (c *cluster) queuedFiles(id string) asked[[]cli.JobFiles] {
 	separator := newSeparator()
-	return asked[[]cli.JobFiles]{c.op("squeue", profile.QueueFilesArgs(separator, c.mine("--account=", []string{"--jobs=" + id})...)...), cli.QueueFiles(separator)}
+	return asked[[]cli.JobFiles]{c.op("squeue", profile.QueueFilesArgs(separator, c.mine("--account=", []string{"--jobs=" + id})...)...),
+		cli.QueueFiles(separator)}
 }
 
 func (c *cluster) accountedFiles(id string) asked[[]cli.JobFiles] {
 	separator := newSeparator()
-	return asked[[]cli.JobFiles]{c.op("sacct", profile.AccountedFilesArgs(separator, c.mine("--accounts=", []string{"--jobs=" + id})...)...), cli.AccountedFiles(separator)}
+	return asked[[]cli.JobFiles]{c.op("sacct",
+		profile.AccountedFilesArgs(separator, c.mine("--accounts=", []string{"--jobs=" + id})...)...), cli.AccountedFiles(separator)}
 }
 
 // mine adds the filter for the jobs of the project.

@@ -77,7 +77,8 @@ func row(id, state, command string) string {
 }
 
 func queueAt(h runtimes.Hosts) *Queue {
-	return New(Options{Hosts: h, Cluster: func(schema.Key) string { return "north" }, Account: func(*plan.Unit) string { return "members" }, Timeout: time.Second, KeepsEnded: func(*plan.Unit) time.Duration { return time.Hour }, Now: time.Now})
+	return New(Options{Hosts: h, Cluster: func(schema.Key) string { return "north" }, Account: func(*plan.Unit) string { return "members" },
+		Timeout: time.Second, KeepsEnded: func(*plan.Unit) time.Duration { return time.Hour }, Now: time.Now})
 }
 
 // An answer that berth-host takes as too long is asked for in parts; each job is there once (case many-long-names-break-list).
@@ -162,7 +163,8 @@ func TestKeyIsInTheLineOfTheSubmission(t *testing.T) {
 		sbatch(script.Path() + "/../x"):                                 false,
 		"sbatch --comment=berth/" + s.IdempotencyKey + "/" + s.Digest(): false,
 	} {
-		h := &many{tools: &tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: the queue is closed")}}, jobs: map[string]string{}, most: 9}
+		h := &many{tools: &tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: the queue is closed")}},
+			jobs: map[string]string{}, most: 9}
 		accounted := &accountedOnly{many: h, row: strings.ReplaceAll(row("12", "COMPLETED", line), "|ada|", "|"+s.User.Name+"|")}
 		job, err := queueAt(accounted).Submit(t.Context(), scope(schema.ModePassthrough, nil), s)
 		if !known {

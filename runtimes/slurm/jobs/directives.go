@@ -98,7 +98,8 @@ func (d directives) get(long string, short byte) (value string, line int) {
 func (d directives) check(r queue.Request) error {
 	for _, w := range d {
 		if waitOption.MatchString(w.text) {
-			return fmt.Errorf("%w: line %d of the script has %s, with which sbatch waits until the job has ended: remove it; the job's state says when it has ended", queue.ErrDenied, w.line, w.text)
+			return fmt.Errorf("%w: line %d of the script has %s, with which sbatch waits until the job has ended: remove it; the job's "+
+				"state says when it has ended", queue.ErrDenied, w.line, w.text)
 		}
 	}
 	for _, o := range []struct {
@@ -107,11 +108,13 @@ func (d directives) check(r queue.Request) error {
 		option  string
 		short   byte
 	}{
-		{r.GPUs > 0, "gpus", "gpus", 'G'}, {r.GPUs > 0, "gpus", "gpus-per-node", 0}, {r.GPUs > 0, "gpus", "gpus-per-socket", 0}, {r.GPUs > 0, "gpus", "gpus-per-task", 0},
+		{r.GPUs > 0, "gpus", "gpus", 'G'}, {r.GPUs > 0, "gpus", "gpus-per-node", 0}, {r.GPUs > 0, "gpus", "gpus-per-socket", 0},
+		{r.GPUs > 0, "gpus", "gpus-per-task", 0},
 		{r.MemoryMiB > 0, "memory", "mem-per-cpu", 0}, {r.MemoryMiB > 0, "memory", "mem-per-gpu", 0},
 	} {
 		if _, line := d.get(o.option, o.short); o.asked && line > 0 {
-			return fmt.Errorf("%w: line %d of the script has --%s, and the request has %s as well: keep one of them", queue.ErrDenied, line, o.option, o.request)
+			return fmt.Errorf("%w: line %d of the script has --%s, and the request has %s as well: keep one of them", queue.ErrDenied, line,
+				o.option, o.request)
 		}
 	}
 	return nil

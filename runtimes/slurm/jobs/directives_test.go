@@ -75,9 +75,11 @@ func TestGPUsAreAskedForOnce(t *testing.T) {
 		require.ErrorIs(t, directivesOf("#!/bin/sh\n#SBATCH "+line+"\n").check(queue.Request{GPUs: 1}), queue.ErrDenied, line)
 		require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH "+line+"\n").check(queue.Request{}), line)
 	}
-	require.ErrorContains(t, directivesOf("#!/bin/sh\n#SBATCH --mem-per-cpu=1G\n").check(queue.Request{MemoryMiB: 1}), "line 2 of the script has --mem-per-cpu, and the request has memory as well")
+	require.ErrorContains(t, directivesOf("#!/bin/sh\n#SBATCH --mem-per-cpu=1G\n").check(queue.Request{MemoryMiB: 1}),
+		"line 2 of the script has --mem-per-cpu, and the request has memory as well")
 	require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH --mem=1G\n").check(queue.Request{MemoryMiB: 1}), "--mem of the command replaces it")
-	require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH --gres=gpu:2 --gpu-bind=none --gpu-freq=high\n").check(queue.Request{GPUs: 1}), "--gres of the command replaces it")
+	require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH --gres=gpu:2 --gpu-bind=none --gpu-freq=high\n").check(queue.Request{GPUs: 1}),
+		"--gres of the command replaces it")
 }
 
 // The directory and the output in the script's directives hold, unless the request sets others.
@@ -95,7 +97,8 @@ func TestPlacesOfAJob(t *testing.T) {
 		"-n1\n#PBS -o /tmp/x\n#PBS -d /w": {"--output=/tmp/x"},
 		"-n1\n#BSUB -cwd /w":              {"--output=slurm-%j.out"},
 	} {
-		s := queue.Submission{User: schema.UnixUser{Name: "ada", UID: 1000}, Request: queue.Request{Script: "#!/bin/sh\n#SBATCH " + lines + "\n"}}
+		s := queue.Submission{User: schema.UnixUser{Name: "ada", UID: 1000},
+			Request: queue.Request{Script: "#!/bin/sh\n#SBATCH " + lines + "\n"}}
 		args, err := c.places(s)
 		require.NoError(t, err, lines)
 		require.Equal(t, want, args, lines)
@@ -105,7 +108,8 @@ func TestPlacesOfAJob(t *testing.T) {
 		require.Equal(t, "--chdir=/scratch", args[0], lines)
 	}
 	for _, dir := range []string{"../other", "'a b'", ".."} {
-		_, err := c.places(queue.Submission{User: schema.UnixUser{Name: "ada", UID: 1000}, Request: queue.Request{Script: "#!/bin/sh\n#SBATCH -D " + dir + "\n"}})
+		_, err := c.places(queue.Submission{User: schema.UnixUser{Name: "ada", UID: 1000},
+			Request: queue.Request{Script: "#!/bin/sh\n#SBATCH -D " + dir + "\n"}})
 		require.ErrorIs(t, err, queue.ErrDenied, dir)
 		require.ErrorContains(t, err, "line 2 of the script names the directory", dir)
 	}

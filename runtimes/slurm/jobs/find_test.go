@@ -20,7 +20,8 @@ func TestOutputPathIsThatOfSlurmd(t *testing.T) {
 		output  string
 		want    string
 	}{
-		{job, "22.05.8", "/tmp/o/a-%J-%s-%t-%n-%N-%j-%5j-%x-%u-%A-%a-%12j.out", "/tmp/o/a-1-batch-0-0-gpu-1-1-00001-j.sh-ada-1-4294967294-0000000001.out"},
+		{job, "22.05.8", "/tmp/o/a-%J-%s-%t-%n-%N-%j-%5j-%x-%u-%A-%a-%12j.out",
+			"/tmp/o/a-1-batch-0-0-gpu-1-1-00001-j.sh-ada-1-4294967294-0000000001.out"},
 		{task, "24.11.5", "/tmp/o/b-%J-%s-%t-%n-%N-%A-%4a-%b-%3b-%j.out", "/tmp/o/b-2-batch-0-0-gpu-1-2-0013-3-003-2.out"},
 		{task, "22.05.8", "/tmp/o/b-%J-%s-%t-%n-%N-%A-%4a-%b-%3b-%j.out", "/tmp/o/b-2-batch-0-0-gpu-1-2-0013-%b-3b-2.out"},
 		{job, "22.05.8", `/tmp/o/c-\%j-%j.out`, "/tmp/o/c-%j-%j.out"},
@@ -47,7 +48,8 @@ func TestRequeuedJobIsItsLastRun(t *testing.T) {
 	other := run("COMPLETED", 500, 501, 502) // slurmctld lost its state and gave the id again
 	require.Equal(t, int64(103), lastRun([]cli.Job{first, done, other}, at(97)).Submitted.Unix())
 
-	require.Equal(t, int64(97), lastRun([]cli.Job{run("NODE_FAIL", 97, 99, 101), other}, at(97)).Submitted.Unix(), "the id is that of another job now")
+	require.Equal(t, int64(97), lastRun([]cli.Job{run("NODE_FAIL", 97, 99, 101), other}, at(97)).Submitted.Unix(),
+		"the id is that of another job now")
 
 	for _, records := range [][]cli.Job{{first, done}, {done, first}} {
 		j := pick(newest(records), queue.Ref{JobID: "6"})
@@ -57,13 +59,15 @@ func TestRequeuedJobIsItsLastRun(t *testing.T) {
 	require.True(t, first.HasEnded(), "a record with an end has ended, whatever its state is called")
 	require.False(t, pick(newest([]cli.Job{first, again}), queue.Ref{JobID: "6"}).HasEnded())
 	held := run("REQUEUED", 97, 99, 101)
-	require.Equal(t, "PENDING", newest([]cli.Job{held, run("PENDING", 97, 0, 0)})[0].State, "with the same time of submission, the one that waits is newer")
+	require.Equal(t, "PENDING", newest([]cli.Job{held, run("PENDING", 97, 0, 0)})[0].State,
+		"with the same time of submission, the one that waits is newer")
 }
 
 // A task is in the entry of its array while it waits, and not when it has ended. A list that is cut off may have it.
 func TestTaskIsInTheListThatHasIt(t *testing.T) {
 	for printed, want := range map[string]bool{
-		"12_[7-9]": false, "12_[1,3,5]": true, "12_[0-20:3%2]": true, "12_[0-20:2]": false, "13_[3]": false, "12_3": true, "12_4": false, "12_[1,5,...]": true, "12": false,
+		"12_[7-9]": false, "12_[1,3,5]": true, "12_[0-20:3%2]": true, "12_[0-20:2]": false, "13_[3]": false, "12_3": true, "12_4": false,
+		"12_[1,5,...]": true, "12": false,
 	} {
 		require.Equal(t, want, names("12_3", printed), printed)
 	}
@@ -73,7 +77,8 @@ func TestTaskIsInTheListThatHasIt(t *testing.T) {
 // A heterogeneous job is one job: its first part with the nodes, partitions and resources of all.
 func TestHeterogeneousJobIsOne(t *testing.T) {
 	part := func(id, partition, node string) cli.Job {
-		return cli.Job{ID: id, State: "RUNNING", Partition: partition, Nodes: []string{node}, JobTimes: cli.JobTimes{Submitted: 9}, JobResources: cli.JobResources{CPUs: 2, GPUs: 1}}
+		return cli.Job{ID: id, State: "RUNNING", Partition: partition, Nodes: []string{node}, JobTimes: cli.JobTimes{Submitted: 9},
+			JobResources: cli.JobResources{CPUs: 2, GPUs: 1}}
 	}
 	all := []cli.Job{part("190+1", "low", "gpu-2"), part("190+0", "main", "gpu-1"), part("191", "main", "gpu-3")}
 	j := pick(all, queue.Ref{JobID: "190"})

@@ -62,7 +62,8 @@ func (q *Queue) cluster(at runtimes.QueueScope) (*cluster, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: the unit has no control plane yet", queue.ErrUnavailable)
 	}
-	c := &cluster{QueueScope: at, o: q.o, host: q.o.Hosts.Host(member), stack: profile.Stack{Cluster: q.o.Cluster(at.Unit.Effective.Key)}, account: q.o.Account(at.Unit)}
+	c := &cluster{QueueScope: at, o: q.o, host: q.o.Hosts.Host(member), stack: profile.Stack{Cluster: q.o.Cluster(at.Unit.Effective.Key)},
+		account: q.o.Account(at.Unit)}
 	if isShared(at.Unit) {
 		c.account, c.filter = at.ProjectID, at.ProjectID
 	}
@@ -84,7 +85,8 @@ func (c *cluster) projectOf(j *cli.Job) string {
 
 // op returns a call of one of Slurm's tools. Its exit status is a result.
 func (c *cluster) op(program string, args ...string) runtimes.Op {
-	run := &runtimes.Run{Program: program, Args: args, Env: map[string]string{"SLURM_CONF": c.stack.Conf()}, TimeoutMS: int(c.o.Timeout.Milliseconds()), AllowExit: true}
+	run := &runtimes.Run{Program: program, Args: args, Env: map[string]string{"SLURM_CONF": c.stack.Conf()},
+		TimeoutMS: int(c.o.Timeout.Milliseconds()), AllowExit: true}
 	if program == "squeue" || program == "sacct" {
 		run.Env["SLURM_TIME_FORMAT"] = "%s"
 	}
@@ -138,7 +140,8 @@ func (c *cluster) job(j *cli.Job) queue.Job {
 	out := queue.Job{
 		JobID: id(j.ID), Submitted: unix(j.Submitted), ProjectID: c.projectOf(j), User: j.User,
 		Name: j.Name, Queue: j.Partition, State: j.State, Reason: reason(j),
-		Run: queue.Run{Started: unix(j.Started), Ended: unix(j.Ended), CPUs: j.CPUs, GPUs: j.GPUs, MemoryMiB: j.MemoryMiB, Minutes: j.Minutes},
+		Run: queue.Run{Started: unix(j.Started), Ended: unix(j.Ended), CPUs: j.CPUs, GPUs: j.GPUs, MemoryMiB: j.MemoryMiB,
+			Minutes: j.Minutes},
 	}
 	if j.HasEnded() {
 		out.ExitCode = j.Exit
@@ -190,7 +193,8 @@ func (q *Queue) Cancel(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	if err != nil {
 		return queue.Job{}, err
 	}
-	if after, err := c.find(ctx, queue.Ref{JobID: ref.JobID, Submitted: unix(j.Submitted)}); err == nil && (after.HasEnded() || after.State == "COMPLETING") {
+	if after, err := c.find(ctx, queue.Ref{JobID: ref.JobID, Submitted: unix(j.Submitted)}); err == nil &&
+		(after.HasEnded() || after.State == "COMPLETING") {
 		return c.job(after), nil
 	}
 	if res[0].Exit != 0 {

@@ -63,23 +63,27 @@ func fails(text string) runtimes.Result { return runtimes.Result{Exit: 1, Stderr
 
 // scope is the project physics.lattice on a shared cluster, with a map in a mode.
 func scope(mode string, change func(*schema.QueueMap)) runtimes.QueueScope {
-	m := &schema.QueueMap{Spec: schema.QueueMapSpec{App: "slurm", Mode: mode, Runbook: "platform/queues/README.md", Queues: []schema.QueueMapping{{Queue: "main", Partition: "main", QOS: "high", MaxWalltimeMinutes: 60}}}}
+	m := &schema.QueueMap{Spec: schema.QueueMapSpec{App: "slurm", Mode: mode, Runbook: "platform/queues/README.md",
+		Queues: []schema.QueueMapping{{Queue: "main", Partition: "main", QOS: "high", MaxWalltimeMinutes: 60}}}}
 	if change != nil {
 		change(m)
 	}
 	unit := schema.EffectiveUnit{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}}
 	return runtimes.QueueScope{
 		ProjectID: "physics.lattice", Map: m, HasRunbook: m.Spec.Runbook != "",
-		Unit: &plan.Unit{Effective: unit, Members: []plan.Member{{Name: "controller-0", ControlPlane: true, Node: "ctl-7", Address: "10.0.0.7"}}},
+		Unit: &plan.Unit{Effective: unit,
+			Members: []plan.Member{{Name: "controller-0", ControlPlane: true, Node: "ctl-7", Address: "10.0.0.7"}}},
 	}
 }
 
 func newQueue(h *tools) *Queue {
-	return New(Options{Hosts: h, Cluster: func(schema.Key) string { return "north" }, Account: func(*plan.Unit) string { return "members" }, Timeout: time.Second, KeepsEnded: func(*plan.Unit) time.Duration { return time.Hour }, Now: time.Now})
+	return New(Options{Hosts: h, Cluster: func(schema.Key) string { return "north" }, Account: func(*plan.Unit) string { return "members" },
+		Timeout: time.Second, KeepsEnded: func(*plan.Unit) time.Duration { return time.Hour }, Now: time.Now})
 }
 
 func ask(name string) queue.Submission {
-	return queue.Submission{ProjectID: "physics.lattice", User: schema.UnixUser{Name: "ada", UID: 2001}, IdempotencyKey: queue.NewKey(time.Now(), "k"), Request: queue.Request{Script: "#!/bin/sh\n", Queue: name}}
+	return queue.Submission{ProjectID: "physics.lattice", User: schema.UnixUser{Name: "ada", UID: 2001},
+		IdempotencyKey: queue.NewKey(time.Now(), "k"), Request: queue.Request{Script: "#!/bin/sh\n", Queue: name}}
 }
 
 // One fault has one class in each mode (requirement C3). A queue that only the person names is denied; what the map
@@ -94,18 +98,36 @@ func TestFaultHasOneClassInEachMode(t *testing.T) {
 		modes  []string
 		want   error
 	}{
-		"host does not answer":    {host: tools{err: runtimes.ErrUnreachable}, modes: each, want: queue.ErrUnavailable},
-		"slurmctld does not run":  {host: tools{answers: map[string]runtimes.Result{"scontrol ping": fails("Slurmctld(primary) at ctl-7 is DOWN"), "sbatch": fails("sbatch: error: Unable to contact slurm controller (connect failure)")}}, modes: each, want: queue.ErrUnavailable},
-		"squeue times out":        {host: tools{answers: map[string]runtimes.Result{"squeue": fails("slurm_load_jobs error: Socket timed out on send/recv operation")}}, modes: each, want: queue.ErrUnavailable},
-		"limit of the QoS":        {host: tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: QOSMaxSubmitJobPerUserLimit")}}, modes: each, want: queue.ErrDenied},
-		"queue nobody has":        {host: tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: invalid partition specified: night")}}, ask: func(s *queue.Submission) { s.Queue = "night" }, modes: each, want: queue.ErrDenied},
-		"name that is an option":  {ask: func(s *queue.Submission) { s.Queue = "--uid=0" }, modes: each, want: queue.ErrDenied},
-		"too much time":           {host: tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: Requested time limit is invalid (missing or exceeds some limit)")}}, ask: func(s *queue.Submission) { s.Minutes = 61 }, modes: each, want: queue.ErrDenied},
-		"partition is gone":       {host: tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: invalid partition specified: gone")}}, change: func(m *schema.QueueMap) { m.Spec.Queues[0].Partition = "gone" }, modes: []string{stub, real}, want: queue.ErrConfiguration},
-		"QoS is gone":             {host: tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: Invalid qos specification")}}, change: func(m *schema.QueueMap) { m.Spec.Queues[0].QOS = "gone" }, modes: []string{stub, real}, want: queue.ErrConfiguration},
-		"account of another":      {change: func(m *schema.QueueMap) { m.Spec.Queues[0].Account = "bio.genes" }, modes: []string{stub, real}, want: queue.ErrConfiguration},
-		"fallback is not a queue": {change: func(m *schema.QueueMap) { m.Spec.FallbackQueue = "night" }, ask: func(s *queue.Submission) { s.Queue = "" }, modes: []string{stub, real}, want: queue.ErrConfiguration},
-		"unknown mode":            {change: func(m *schema.QueueMap) { m.Spec.Mode = "other" }, modes: each, want: queue.ErrConfiguration},
+		"host does not answer": {host: tools{err: runtimes.ErrUnreachable}, modes: each, want: queue.ErrUnavailable},
+		"slurmctld does not run": {host: tools{answers: map[string]runtimes.Result{"scontrol ping": fails("Slurmctld(primary) at ctl-7 " +
+			"is DOWN"), "sbatch": fails("sbatch: error: Unable to contact slurm controller (connect failure)")}}, modes: each,
+			want: queue.ErrUnavailable},
+		"squeue times out": {host: tools{answers: map[string]runtimes.Result{"squeue": fails("slurm_load_jobs error: Socket timed " +
+			"out on send/recv operation")}}, modes: each, want: queue.ErrUnavailable},
+		"limit of the QoS": {host: tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: " +
+			"QOSMaxSubmitJobPerUserLimit")}}, modes: each, want: queue.ErrDenied},
+		"queue nobody has": {host: tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: invalid partition " +
+			"specified: night")}}, ask: func(s *queue.Submission) {
+			s.Queue = "night"
+		}, modes: each, want: queue.ErrDenied},
+		"name that is an option": {ask: func(s *queue.Submission) { s.Queue = "--uid=0" }, modes: each, want: queue.ErrDenied},
+		"too much time": {host: tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: Requested time limit is " +
+			"invalid (missing or exceeds some limit)")}}, ask: func(s *queue.Submission) {
+			s.Minutes = 61
+		}, modes: each, want: queue.ErrDenied},
+		"partition is gone": {host: tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: invalid partition " +
+			"specified: gone")}}, change: func(m *schema.QueueMap) {
+			m.Spec.Queues[0].Partition = "gone"
+		}, modes: []string{stub, real}, want: queue.ErrConfiguration},
+		"QoS is gone": {host: tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: Invalid qos specification")}},
+			change: func(m *schema.QueueMap) {
+				m.Spec.Queues[0].QOS = "gone"
+			}, modes: []string{stub, real}, want: queue.ErrConfiguration},
+		"account of another": {change: func(m *schema.QueueMap) { m.Spec.Queues[0].Account = "bio.genes" },
+			modes: []string{stub, real}, want: queue.ErrConfiguration},
+		"fallback is not a queue": {change: func(m *schema.QueueMap) { m.Spec.FallbackQueue = "night" },
+			ask: func(s *queue.Submission) { s.Queue = "" }, modes: []string{stub, real}, want: queue.ErrConfiguration},
+		"unknown mode": {change: func(m *schema.QueueMap) { m.Spec.Mode = "other" }, modes: each, want: queue.ErrConfiguration},
 	} {
 		for _, mode := range c.modes {
 			s := ask("main")
@@ -134,14 +156,20 @@ func TestReadinessIsTheEvidenceOfTheRefusal(t *testing.T) {
 		fails  string // precondition
 		seen   string
 	}{
-		"ready":                {},
-		"slurmctld":            {host: tools{answers: map[string]runtimes.Result{"scontrol ping": fails("Slurmctld(primary) at ctl-7 is DOWN")}}, fails: "control plane reachable", seen: "Slurmctld(primary) at controller-0 is DOWN"},
-		"munged":               {host: tools{answers: map[string]runtimes.Result{"munge": fails("munge: Error: Failed to access socket")}}, fails: "credentials of the environment readable", seen: "Failed to access socket"},
-		"slurmdbd":             {host: tools{answers: map[string]runtimes.Result{"sacctmgr": fails("sacctmgr: error: failed to open persistent connection to host:10.0.0.7:7031")}}, fails: "dependencies healthy", seen: "host:controller-0:7031"},
-		"another cluster":      {host: tools{answers: map[string]runtimes.Result{"sacctmgr": {Data: []byte("south\n")}}}, fails: "dependencies healthy", seen: "south"},
-		"partition":            {change: func(m *schema.QueueMap) { m.Spec.Queues[0].Partition = "gone" }, fails: "policy valid", seen: "partition gone"},
-		"no runbook":           {change: noRunbook, fails: "rollback runbook published", seen: "spec.runbook of the map is missing"},
-		"host does not answer": {host: tools{err: runtimes.ErrUnreachable}, fails: "control plane reachable", seen: "the host of the control plane does not answer"},
+		"ready": {},
+		"slurmctld": {host: tools{answers: map[string]runtimes.Result{"scontrol ping": fails("Slurmctld(primary) at ctl-7 is " +
+			"DOWN")}}, fails: "control plane reachable", seen: "Slurmctld(primary) at controller-0 is DOWN"},
+		"munged": {host: tools{answers: map[string]runtimes.Result{"munge": fails("munge: Error: Failed to access socket")}},
+			fails: "credentials of the environment readable", seen: "Failed to access socket"},
+		"slurmdbd": {host: tools{answers: map[string]runtimes.Result{"sacctmgr": fails("sacctmgr: error: failed to open " +
+			"persistent connection to host:10.0.0.7:7031")}}, fails: "dependencies healthy", seen: "host:controller-0:7031"},
+		"another cluster": {host: tools{answers: map[string]runtimes.Result{"sacctmgr": {Data: []byte("south\n")}}},
+			fails: "dependencies healthy", seen: "south"},
+		"partition": {change: func(m *schema.QueueMap) { m.Spec.Queues[0].Partition = "gone" }, fails: "policy valid",
+			seen: "partition gone"},
+		"no runbook": {change: noRunbook, fails: "rollback runbook published", seen: "spec.runbook of the map is missing"},
+		"host does not answer": {host: tools{err: runtimes.ErrUnreachable}, fails: "control plane reachable",
+			seen: "the host of the control plane does not answer"},
 	} {
 		for _, mode := range []string{schema.ModeStubPolicy, schema.ModeRealPolicy} {
 			q, at := newQueue(&c.host), scope(mode, c.change)
@@ -178,6 +206,7 @@ func TestReadinessIsTheEvidenceOfTheRefusal(t *testing.T) {
 	at.HasRunbook = false
 	r, err := newQueue(&tools{}).Readiness(t.Context(), at)
 	require.NoError(t, err)
-	require.Equal(t, queue.Evidence{Precondition: "rollback runbook published", Seen: "platform/queues/README.md is neither a README.md in force below platform/ nor an https link"}, r.Preconditions[4])
+	require.Equal(t, queue.Evidence{Precondition: "rollback runbook published",
+		Seen: "platform/queues/README.md is neither a README.md in force below platform/ nor an https link"}, r.Preconditions[4])
 	require.False(t, r.Serves)
 }

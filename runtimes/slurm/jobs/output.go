@@ -42,12 +42,14 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	path := outputPath(j, files, c.Unit.Effective.SoftwareVersion)
 	if !profile.IsOutputFile(path) {
 		return queue.Output{},
-			fmt.Errorf("%w: the path of the output of job %s has control characters, is not UTF-8, or has more than 500 bytes: read the file yourself", queue.ErrNoOutput, j.ID)
+			fmt.Errorf("%w: the path of the output of job %s has control characters, is not UTF-8, or has more than 500 bytes: read the "+
+				"file yourself", queue.ErrNoOutput, j.ID)
 	}
 	user, member := c.Unit.Effective.Users[i], c.Unit.Members[k]
 	as := func(program string, args ...string) (runtimes.Result, error) {
 		op := runtimes.Op{Run: &runtimes.Run{
-			Program: program, Args: args, As: &runtimes.Person{Name: user.Name, UID: user.UID}, TimeoutMS: int(c.o.Timeout.Milliseconds()), AllowExit: true,
+			Program: program, Args: args, As: &runtimes.Person{Name: user.Name, UID: user.UID}, TimeoutMS: int(c.o.Timeout.Milliseconds()),
+			AllowExit: true,
 		}}
 		res, err := c.do(ctx, c.o.Hosts.Host(member), op)
 		if err != nil {
@@ -63,12 +65,15 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	switch {
 	case res.Exit != 0:
 		class := queue.ErrUnavailable
-		if text := message(res); strings.Contains(text, "No such file") || strings.Contains(text, "Permission denied") || strings.Contains(text, "Not a directory") {
+		if text := message(res); strings.Contains(text, "No such file") || strings.Contains(text, "Permission denied") ||
+			strings.Contains(text, "Not a directory") {
 			class = queue.ErrNoOutput
 		}
-		return queue.Output{}, fmt.Errorf("%w: job %s on %s: %s", class, j.ID, member.Name, c.withoutHosts(strings.TrimPrefix(message(res), "find: ")))
+		return queue.Output{}, fmt.Errorf("%w: job %s on %s: %s", class, j.ID, member.Name,
+			c.withoutHosts(strings.TrimPrefix(message(res), "find: ")))
 	case err != nil:
-		return queue.Output{}, fmt.Errorf("%w: %s of job %s on %s is not a regular file of %s", queue.ErrNoOutput, path, j.ID, member.Name, user.Name)
+		return queue.Output{}, fmt.Errorf("%w: %s of job %s on %s is not a regular file of %s", queue.ErrNoOutput, path, j.ID, member.Name,
+			user.Name)
 	}
 	skip := max(0, size-int64(limit))
 	if res, err = as("dd", profile.ReadArgs(path, skip, int64(limit))...); err == nil && res.Exit != 0 {
@@ -133,7 +138,8 @@ func expanded(j *cli.Job, files cli.JobFiles, version string) string {
 	}
 	index, _ := strconv.ParseInt(task, 10, 64)
 	values := map[string]string{
-		"%": "%", "A": array, "a": task, "b": strconv.FormatInt(index%10, 10), "J": j.Raw, "j": j.Raw, "N": node, "n": "0", "s": "batch", "t": "0", "u": j.User, "x": j.Name,
+		"%": "%", "A": array, "a": task, "b": strconv.FormatInt(index%10, 10), "J": j.Raw, "j": j.Raw, "N": node, "n": "0", "s": "batch",
+		"t": "0", "u": j.User, "x": j.Name,
 	}
 	return pattern.ReplaceAllStringFunc(path, func(found string) string {
 		parts := pattern.FindStringSubmatch(found)

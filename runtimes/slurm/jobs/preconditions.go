@@ -72,7 +72,8 @@ func (c *cluster) preconditions(ctx context.Context) ([]queue.Evidence, []cli.Pa
 	runbook, why := c.runbook()
 	evidence := []queue.Evidence{
 		boundary.Proof(boundary.ControlPlaneReachable, isUp, "slurmctld answers a ping", down),
-		boundary.Proof(boundary.CredentialsReadable, res[1].Exit == 0, "munged makes a credential with the key of cluster "+c.stack.Cluster, message(res[1])),
+		boundary.Proof(boundary.CredentialsReadable, res[1].Exit == 0, "munged makes a credential with the key of cluster "+c.stack.Cluster,
+			message(res[1])),
 		boundary.Proof(boundary.PolicyValid, policy == nil, "Slurm has every partition, account and QoS of the map", fmt.Sprint(policy)),
 		boundary.Proof(boundary.DependenciesHealthy, isKnown, "slurmdbd answers and has cluster "+c.stack.Cluster, message(res[2])),
 		boundary.Proof(boundary.RunbookPublished, why == "", runbook, why),

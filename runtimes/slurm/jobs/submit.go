@@ -110,7 +110,8 @@ func (c *cluster) arguments(s queue.Submission, r queue.Resolution) ([]string, e
 	if m := r.Mapping; m != nil {
 		partition, qos = m.Partition, m.QOS
 		if c.filter != "" && m.Account != "" && !strings.EqualFold(m.Account, c.account) {
-			return nil, fmt.Errorf("%w: queue %s is of the account %s, and the project's is %s; the platform corrects the QueueMap", queue.ErrConfiguration, m.Queue, m.Account, c.account)
+			return nil, fmt.Errorf("%w: queue %s is of the account %s, and the project's is %s; the platform corrects the QueueMap",
+				queue.ErrConfiguration, m.Queue, m.Account, c.account)
 		}
 		if m.Account != "" {
 			account = m.Account
@@ -130,7 +131,8 @@ func (c *cluster) arguments(s queue.Submission, r queue.Resolution) ([]string, e
 		name string
 		n    int
 		unit string
-	}{{"time", minutes, ""}, {"nodes", s.Nodes, ""}, {"ntasks", s.Tasks, ""}, {"cpus-per-task", s.CPUsPerTask, ""}, {"mem", s.MemoryMiB, "M"}} {
+	}{{"time", minutes, ""}, {"nodes", s.Nodes, ""}, {"ntasks", s.Tasks, ""}, {"cpus-per-task", s.CPUsPerTask, ""},
+		{"mem", s.MemoryMiB, "M"}} {
 		if option.n > 0 {
 			args = append(args, "--"+option.name+"="+strconv.Itoa(option.n)+option.unit)
 		}
@@ -288,7 +290,8 @@ func isRefused(j cli.Job) bool {
 // same returns the job of an earlier submission if that was of the same request.
 func (c *cluster) same(j *cli.Job, s queue.Submission) (queue.Job, error) {
 	if script, _ := c.script(j); script.Digest != s.Digest() {
-		return queue.Job{}, fmt.Errorf("%w: %q is that of job %s, whose request differs; use another key", queue.ErrConflict, s.IdempotencyKey, j.ID)
+		return queue.Job{}, fmt.Errorf("%w: %q is that of job %s, whose request differs; use another key", queue.ErrConflict,
+			s.IdempotencyKey, j.ID)
 	}
 	job := c.job(j)
 	job.JobID = whole(j.ID) // j may be a task that runs already
@@ -298,11 +301,14 @@ func (c *cluster) same(j *cli.Job, s queue.Submission) (queue.Job, error) {
 // Messages of sbatch, which has one exit status for all errors.
 var (
 	unanswered = []string{
-		"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Connection timed out", "Connection reset", "Zero Bytes were transmitted",
-		"temporarily unable to accept job", "Transport endpoint is not connected", "Unexpected message received", "Communication connection failure", "No route to host",
+		"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Connection timed out", "Connection reset",
+		"Zero Bytes were transmitted",
+		"temporarily unable to accept job", "Transport endpoint is not connected", "Unexpected message received",
+		"Communication connection failure", "No route to host",
 		"Slurm backup controller in standby mode", "slurm_receive_msg", "Controller not found",
 	}
-	unknownNames = []string{"invalid partition specified", "Invalid partition name specified", "Invalid qos specification", "Invalid account or account/partition combination"}
+	unknownNames = []string{"invalid partition specified", "Invalid partition name specified", "Invalid qos specification",
+		"Invalid account or account/partition combination"}
 )
 
 // refusal returns the error of sbatch in its class. A name that a QueueMap gives is the platform's.
@@ -326,7 +332,8 @@ func confirm(partitions []cli.Partition, m queue.Mapping) error {
 	case i < 0:
 		return fmt.Errorf("%w: queue %s is the partition %s, which Slurm does not have", queue.ErrConfiguration, m.Queue, m.Partition)
 	case m.Account != "" && partitions[i].Accounts != nil && !slices.Contains(partitions[i].Accounts, strings.ToLower(m.Account)):
-		return fmt.Errorf("%w: queue %s: the partition %s does not take the account %s", queue.ErrConfiguration, m.Queue, m.Partition, m.Account)
+		return fmt.Errorf("%w: queue %s: the partition %s does not take the account %s", queue.ErrConfiguration, m.Queue, m.Partition,
+			m.Account)
 	case m.QOS != "" && partitions[i].QoS != nil && !slices.Contains(partitions[i].QoS, strings.ToLower(m.QOS)):
 		return fmt.Errorf("%w: queue %s: the partition %s does not take the QoS %s", queue.ErrConfiguration, m.Queue, m.Partition, m.QOS)
 	}

@@ -51,13 +51,15 @@ func everything() []made {
 		// No program reads it, and a person may have written it.
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurm\.conf\.previous`), 0o644, "", anything},
 		{"file", at(EtcDir + `/` + clusterGroup + `/gres\.conf`), 0o644, "", eachLine(gresLine)},
-		{"file", at(EtcDir + `/` + clusterGroup + `/cgroup\.conf`), 0o644, "", eachLine(compile(`^(CgroupPlugin=autodetect|` + strings.Join(Confinement(), `|`) + `)$`))},
+		{"file", at(EtcDir + `/` + clusterGroup + `/cgroup\.conf`), 0o644, "",
+			eachLine(compile(`^(CgroupPlugin=autodetect|` + strings.Join(Confinement(), `|`) + `)$`))},
 		{"file", at(EtcDir + `/` + clusterGroup + `/topology\.conf`), 0o644, "", eachLine(switchLine)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/plugstack\.conf`), 0o644, "", eachLine(nil)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurmdbd\.conf`), 0o600, SlurmUser, checkSlurmdbdConf},
 		// It belongs to no cluster: the name of a cluster ends in a hash.
 		{"file", at(WorkerLogRotation), 0o644, "", func(_ Stack, data []byte) error { return same(data, WorkerLogRules()) }},
-		{"file", at(rotationDir + `/berth-` + clusterGroup), 0o644, "", func(s Stack, data []byte) error { return same(data, s.LogRules()) }},
+		{"file", at(rotationDir + `/berth-` + clusterGroup), 0o644, "",
+			func(s Stack, data []byte) error { return same(data, s.LogRules()) }},
 		{"file", at(StateDir + `/` + clusterGroup + `/accounts\.cfg`), 0o600, "", checkAccounts},
 	}
 }
@@ -82,7 +84,8 @@ func checkMake(list []made) func(runtimes.Making) error {
 				continue
 			}
 			if m.Mode != one.mode || m.Owner != one.owner || m.Group != one.owner {
-				return fmt.Errorf("%s with mode %04o, owner %q and group %q not allowed; want mode %04o and %q", m.Kind, m.Mode, m.Owner, m.Group, one.mode, one.owner)
+				return fmt.Errorf("%s with mode %04o, owner %q and group %q not allowed; want mode %04o and %q", m.Kind, m.Mode, m.Owner,
+					m.Group, one.mode, one.owner)
 			}
 			if one.check == nil {
 				return nil
@@ -138,7 +141,8 @@ func readLines(data []byte, ok func(line string) bool) error {
 	return nil
 }
 
-var gresLine = compile(`^NodeName=` + NameForm + ` Name=gpu Type=` + NameForm + ` File=/dev/([A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
+var gresLine = compile(`^NodeName=` + NameForm + ` Name=gpu Type=` + NameForm +
+	` File=/dev/([A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
 
 var switchLine = compile(`^SwitchName=` + NameForm + ` (Nodes=` + nodeListForm + `|Switches=` + NameForm + `(,` + NameForm + `)*)$`)
 
@@ -156,7 +160,8 @@ func checkParameters(list []Parameter, data []byte) error {
 // checkAccounts allows root as the only administrator, accounts and users.
 func checkAccounts(s Stack, data []byte) error {
 	const name = `'` + recordForm + `'`
-	other := compile(`^(Parent - ` + name + `|User - ` + name + `:DefaultAccount=` + name + `:Fairshare=1|Account - (` + name + `):Description=(` + name + `):Organization='berth':Fairshare=1)$`)
+	other := compile(`^(Parent - ` + name + `|User - ` + name + `:DefaultAccount=` + name + `:Fairshare=1|Account - (` + name +
+		`):Description=(` + name + `):Organization='berth':Fairshare=1)$`)
 	return readLines(data, func(line string) bool {
 		return line == "Cluster - '"+s.Cluster+"':Fairshare=1:QOS='normal'" ||
 			line == "User - 'root':DefaultAccount='root':AdminLevel='Administrator':Fairshare=1" || other.MatchString(line)

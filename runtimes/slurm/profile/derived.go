@@ -52,7 +52,8 @@ func derivePaths(root fs.FS) []runtimes.DerivedPath {
 		case isRecord && s.Valid() == nil:
 			stacks = true
 			own(s.Lib(), s.Log(), s.Run(), s.Munge().Run(), s.Backups())
-			shared(s.Record(), s.RecordCopy(), s.DamagedRecord(), s.LogRotation(), s.Etc(), s.Munge().Key(), s.Munge().Log(), s.Munge().Seed())
+			shared(s.Record(), s.RecordCopy(), s.DamagedRecord(), s.LogRotation(), s.Etc(), s.Munge().Key(), s.Munge().Log(),
+				s.Munge().Seed())
 			shared(s.ConfigFiles()...)
 		}
 	}

@@ -24,12 +24,14 @@ func TestDerivedPathsComeFromRecords(t *testing.T) {
 		return slices.Contains(list, runtimes.DerivedPath{Path: path, Own: own})
 	}
 	require.Empty(t, derive(nil))
-	require.Empty(t, derive(map[string]string{profile.InstanceDir + "/notes.txt": "", profile.InstanceDir + "/../x.json": "{}", profile.InstanceDir + "/A-B.json": "{}"}))
+	require.Empty(t, derive(map[string]string{profile.InstanceDir + "/notes.txt": "", profile.InstanceDir + "/../x.json": "{}",
+		profile.InstanceDir + "/A-B.json": "{}"}))
 
 	worker := derive(map[string]string{profile.WorkerRecord: `{"cluster":"t_p_one_12345678"}`})
 	for path, own := range map[string]bool{
 		"/run/slurm/conf":           false,
-		"/run/munge/munge.socket.2": false, "/run/munge-t_p_one_12345678": false, profile.WorkerRecord: false, profile.WorkerSpoolDir: true, profile.JobsDir: true,
+		"/run/munge/munge.socket.2": false, "/run/munge-t_p_one_12345678": false, profile.WorkerRecord: false, profile.WorkerSpoolDir: true,
+		profile.JobsDir: true,
 	} {
 		require.True(t, has(worker, path, own), path)
 	}

@@ -41,7 +41,8 @@ func AccountedJobsArgs(separator string, filter ...string) []string {
 
 // QueueFilesArgs returns the arguments with which squeue prints where jobs write.
 func QueueFilesArgs(separator string, filter ...string) []string {
-	return append([]string{"--noheader", "--all", "--noconvert", "--states=all", "--Format=" + strings.ReplaceAll(queueFileColumns, ",", ":"+separator+",") + ":" + separator}, filter...)
+	return append([]string{"--noheader", "--all", "--noconvert", "--states=all",
+		"--Format=" + strings.ReplaceAll(queueFileColumns, ",", ":"+separator+",") + ":" + separator}, filter...)
 }
 
 // AccountedFilesArgs returns the arguments with which sacct prints how jobs were submitted, and where they ran.
@@ -50,7 +51,8 @@ func AccountedFilesArgs(separator string, filter ...string) []string {
 }
 
 func sacctArgs(separator, columns string, filter []string) []string {
-	return append([]string{"--noheader", "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable", "--delimiter=" + separator, "--format=" + columns}, filter...)
+	return append([]string{"--noheader", "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable",
+		"--delimiter=" + separator, "--format=" + columns}, filter...)
 }
 
 // QueueIDsArgs and AccountedIDsArgs return the arguments with which squeue and sacct print only the ids of jobs.
@@ -77,18 +79,21 @@ func jobsQuery(args []string, base func(string, ...string) []string, at int, fil
 // startsWith reports whether args are those of base, followed by filters.
 func startsWith(args, base []string, filter *expression) bool {
 	n := len(base)
-	return len(args) >= n && slices.Equal(args[:n], base) && !slices.ContainsFunc(args[n:], func(a string) bool { return !filter.MatchString(a) })
+	return len(args) >= n && slices.Equal(args[:n], base) &&
+		!slices.ContainsFunc(args[n:], func(a string) bool { return !filter.MatchString(a) })
 }
 
 const oneOrMore = `jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?(,[1-9][0-9]{0,9}(_[0-9]{1,7})?)*`
 
 var (
 	queueJobsFilter     = compile(`^--(user=` + userForm + `|account=[a-z0-9][-a-z0-9_.]{0,127}|` + oneOrMore + `)$`)
-	accountedJobsFilter = compile(`^--(user=` + userForm + `|accounts=[a-z0-9][-a-z0-9_.]{0,127}|` + oneOrMore + `|starttime=uts[0-9]{1,12})$`)
+	accountedJobsFilter = compile(`^--(user=` + userForm + `|accounts=[a-z0-9][-a-z0-9_.]{0,127}|` + oneOrMore +
+		`|starttime=uts[0-9]{1,12})$`)
 )
 
 func isQueueJobs(args []string) bool {
-	return jobsQuery(args, QueueJobsArgs, 4, queueJobsFilter) || jobsQuery(args, QueueFilesArgs, 4, queueJobsFilter) || startsWith(args, QueueIDsArgs(), queueJobsFilter)
+	return jobsQuery(args, QueueJobsArgs, 4, queueJobsFilter) || jobsQuery(args, QueueFilesArgs, 4, queueJobsFilter) ||
+		startsWith(args, QueueIDsArgs(), queueJobsFilter)
 }
 
 func isAccountedJobs(args []string) bool {
@@ -123,7 +128,8 @@ func SizeArgs(path string, uid int) []string {
 
 // ReadArgs returns the arguments with which dd prints a part of a file.
 func ReadArgs(path string, skip, bytes int64) []string {
-	return []string{"if=" + path, "iflag=nofollow,nonblock,fullblock,skip_bytes,count_bytes", "status=none", "bs=64K", fmt.Sprintf("skip=%d", skip), fmt.Sprintf("count=%d", bytes)}
+	return []string{"if=" + path, "iflag=nofollow,nonblock,fullblock,skip_bytes,count_bytes", "status=none", "bs=64K",
+		fmt.Sprintf("skip=%d", skip), fmt.Sprintf("count=%d", bytes)}
 }
 
 var (

@@ -31,7 +31,8 @@ func WorkerLogRules() []byte {
 
 // rule keeps twelve old files of logs that belong to a user.
 func rule(logs, user, where, reopen string) []byte {
-	return fmt.Appendf(nil, "%s {\n\tsu %s %[2]s\n%s\tweekly\n\tmaxsize 100M\n\trotate 12\n\tcompress\n\tdelaycompress\n\tmissingok\n\tnotifempty\n\tnocreate\n"+
+	return fmt.Appendf(nil, "%s {\n\tsu %s %[2]s\n%s\tweekly\n\tmaxsize 100M\n\trotate "+
+		"12\n\tcompress\n\tdelaycompress\n\tmissingok\n\tnotifempty\n\tnocreate\n"+
 		"\tsharedscripts\n\tpostrotate\n%s\tendscript\n}\n", logs, user, where, reopen)
 }
 

@@ -91,7 +91,8 @@ func (s Stack) DamagedRecord() string { return s.Record() + ".damaged" }
 // ConfigFiles are all files of the stack's configuration.
 func (s Stack) ConfigFiles() []string {
 	var list []string
-	for _, name := range []string{"slurm.conf", "slurm.conf.previous", "gres.conf", "cgroup.conf", "topology.conf", "plugstack.conf", "slurmdbd.conf"} {
+	for _, name := range []string{"slurm.conf", "slurm.conf.previous", "gres.conf", "cgroup.conf", "topology.conf", "plugstack.conf",
+		"slurmdbd.conf"} {
 		list = append(list, s.Etc()+"/"+name)
 	}
 	return list

@@ -78,9 +78,10 @@ func Profile() runtimes.Profile {
 		SecretPaths: []string{MungeEtc + "/*"},
 		CheckMake:   checkMake(everything()),
 		DerivePaths: derivePaths,
-		StatPaths:   []string{StateDir + "/*/state/" + savedAssociations, "/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*", JobsDir + "/*/*"},
-		HashPaths:   []string{ProgramDir, ProgramDir + "/*", workerConfCache + "/*"},
-		Programs:    programs(),
+		StatPaths: []string{StateDir + "/*/state/" + savedAssociations, "/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*",
+			JobsDir + "/*/*"},
+		HashPaths: []string{ProgramDir, ProgramDir + "/*", workerConfCache + "/*"},
+		Programs:  programs(),
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
 			Munged: ofStack(munged), MungedWorker: ofStack(mungedWorker), MariaDB: mariadbd,
 			Slurmdbd: ofStack(slurmdbd), Slurmctld: ofStack(slurmctld), Slurmd: slurmd,
@@ -177,7 +178,8 @@ func slurmdbd(s Stack) runtimes.ServiceSpec {
 			After: []runtimes.ServiceName{{Name: Munged, Unit: s.Cluster}, {Name: MariaDB}},
 			// It daemonizes before it connects to the database. slurmctld starts after it, and
 			// does not wait for a conversion of the database, which may take hours.
-			Ready: "port=$(sed -n s/^DbdPort=//p " + s.DBDConf() + "); until (: </dev/tcp/127.0.0.1/$port) 2>/dev/null || ((SECONDS > 60)); do sleep 0.2; done",
+			Ready: "port=$(sed -n s/^DbdPort=//p " + s.DBDConf() +
+				"); until (: </dev/tcp/127.0.0.1/$port) 2>/dev/null || ((SECONDS > 60)); do sleep 0.2; done",
 			// A kill during the conversion of its database, after an upgrade, damages it.
 			NeverKill: true,
 		},
@@ -188,10 +190,12 @@ func slurmctld(s Stack) runtimes.ServiceSpec {
 	return runtimes.ServiceSpec{
 		Path: "/usr/sbin/slurmctld",
 		Env:  []string{"SLURM_CONF=" + s.Conf()},
-		User: SlurmUser, PIDFile: s.Run() + "/slurmctld.pid", Forks: true, LogFile: s.Log() + "/slurmctld.log", Started: "slurmctld version",
+		User: SlurmUser, PIDFile: s.Run() + "/slurmctld.pid", Forks: true, LogFile: s.Log() + "/slurmctld.log",
+		Started:          "slurmctld version",
 		RunDirs:          runDirs(s),
 		DistributionUnit: "slurmctld",
-		Unit:             runtimes.UnitSpec{After: []runtimes.ServiceName{{Name: Munged, Unit: s.Cluster}, {Name: Slurmdbd, Unit: s.Cluster}}},
+		Unit: runtimes.UnitSpec{After: []runtimes.ServiceName{{Name: Munged, Unit: s.Cluster},
+			{Name: Slurmdbd, Unit: s.Cluster}}},
 	}
 }
 

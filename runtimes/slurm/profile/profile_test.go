@@ -50,7 +50,8 @@ func TestServicesRefuseInvalidParameters(t *testing.T) {
 	delete(p, profile.ParamNode)
 	_, err := services[profile.Slurmd]("physics", p)
 	require.ErrorContains(t, err, "parameter node is missing")
-	for _, hostile := range []string{"", "/etc/shadow", "/dev/../etc/shadow", "/dev/a b", "/dev/a,", ",/dev/a", "/dev/a\n/dev/b", "/dev/$x", "/dev/" + strings.Repeat("a", 5000)} {
+	for _, hostile := range []string{"", "/etc/shadow", "/dev/../etc/shadow", "/dev/a b", "/dev/a,", ",/dev/a", "/dev/a\n/dev/b", "/dev/$x",
+		"/dev/" + strings.Repeat("a", 5000)} {
 		p := slurmdParams()
 		p[profile.ParamDevices] = hostile
 		_, err := services[profile.Slurmd]("physics", p)
@@ -90,8 +91,10 @@ func TestProgramsRefuseOtherArguments(t *testing.T) {
 		{"scontrol", "update nodename=All state=drain", false},
 		{"scontrol", "update nodename=gpu01.cs.example.org,slurm_node1 state=drain", true},
 		{"scontrol", "update nodename=w[1-9] state=drain", false},
-		{"scontrol", "create reservation reservationname=berth-a starttime=now endtime=uts1900000000 nodes=ALL users=root flags=MAINT,IGNORE_JOBS", false},
-		{"scontrol", "create reservation reservationname=berth-a starttime=now endtime=uts1900000000 nodes=GPU01.cs users=root flags=MAINT,IGNORE_JOBS", true},
+		{"scontrol", "create reservation reservationname=berth-a starttime=now endtime=uts1900000000 nodes=ALL users=root " +
+			"flags=MAINT,IGNORE_JOBS", false},
+		{"scontrol", "create reservation reservationname=berth-a starttime=now endtime=uts1900000000 nodes=GPU01.cs users=root " +
+			"flags=MAINT,IGNORE_JOBS", true},
 		{"scontrol", "delete partitionname=Mem128", true},
 		{"sacctmgr", "-i modify user where name=Root set adminlevel=None", false},
 		{"sacctmgr", "-i add user first.last account=phys_lab.2 cluster=c1", true},
@@ -235,11 +238,15 @@ func TestProgramsRefuseOtherArguments(t *testing.T) {
 		{"sacct", "--truncate --jobs=7", true},
 		{"sacct", "--truncate --jobs=7,12,9", true},
 		{"sacct", "--truncate --jobs=7,12_3", false},
-		{"sreport", "--noheader --parsable2 -t Seconds -T cpu,gres/gpu cluster Utilization clusters=c format=TresName,Reported,Allocated,Down,PlannedDown start=uts1790812800 end=uts1790899200", true},
-		{"sreport", "--noheader --parsable2 -t Seconds cluster AccountUtilizationByUser clusters=c format=Account,Login,Used start=uts1790812800 end=uts1790899200", true},
+		{"sreport", "--noheader --parsable2 -t Seconds -T cpu,gres/gpu cluster Utilization clusters=c " +
+			"format=TresName,Reported,Allocated,Down,PlannedDown start=uts1790812800 end=uts1790899200", true},
+		{"sreport", "--noheader --parsable2 -t Seconds cluster AccountUtilizationByUser clusters=c format=Account,Login,Used " +
+			"start=uts1790812800 end=uts1790899200", true},
 		{"sreport", "cluster Utilization", false},
-		{"sreport", "--noheader --parsable2 -t Seconds -T all cluster Utilization clusters=c format=TresName,Reported,Allocated,Down,PlannedDown start=uts1790812800 end=uts1790899200", false},
-		{"sreport", "--noheader --parsable2 -t Seconds user TopUsage clusters=c format=Login,Used start=uts1790812800 end=uts1790899200", false},
+		{"sreport", "--noheader --parsable2 -t Seconds -T all cluster Utilization clusters=c " +
+			"format=TresName,Reported,Allocated,Down,PlannedDown start=uts1790812800 end=uts1790899200", false},
+		{"sreport", "--noheader --parsable2 -t Seconds user TopUsage clusters=c format=Login,Used start=uts1790812800 end=uts1790899200",
+			false},
 		{"sacct", "--file=/etc/shadow", false},
 		{"mariadb", strings.Join(profile.SQLArgs(), " "), true},
 		{"mariadb", "--user=root", false},
@@ -324,8 +331,10 @@ func TestProgramsAcceptOnlyCheckedConfiguration(t *testing.T) {
 		require.True(t, conf.MatchString("/etc/slurm/physics_1a2b3c4d/slurm.conf"), name)
 		require.Equal(t, name != "sbatch", conf.MatchString("/run/slurm/conf/slurm.conf"), name)
 		for _, hostile := range []string{
-			"", "/tmp/slurm.conf", "/etc/slurm/slurm.conf", "/etc/slurm/c1/slurm.conf.previous", "/etc/slurm/c1/slurmdbd.conf", "/etc/slurm/../slurm.conf",
-			"/etc/slurm/c1/slurm.conf\n", "/var/lib/slurm/c1/slurm.conf", "/var/log/slurm/c1/slurm.conf", "/etc/slurm/c1/x/slurm.conf", "/run/slurm/slurm.conf",
+			"", "/tmp/slurm.conf", "/etc/slurm/slurm.conf", "/etc/slurm/c1/slurm.conf.previous", "/etc/slurm/c1/slurmdbd.conf",
+			"/etc/slurm/../slurm.conf",
+			"/etc/slurm/c1/slurm.conf\n", "/var/lib/slurm/c1/slurm.conf", "/var/log/slurm/c1/slurm.conf", "/etc/slurm/c1/x/slurm.conf",
+			"/run/slurm/slurm.conf",
 		} {
 			require.False(t, conf.MatchString(hostile), "%s %q", name, hostile)
 		}
@@ -337,7 +346,8 @@ func TestSQLClientAcceptsOnlyKnownStatements(t *testing.T) {
 	check := profile.Profile().Programs["mariadb"].CheckStdin
 	d := profile.Database{Cluster: "physics_1a2b3c4d"}
 	for _, sent := range []string{
-		profile.PingSQL, d.CreateSQL(), d.GrantSQL(), d.DropSQL(), d.CreateRestoreSQL(), d.DropRestoreSQL(), d.CountSQL(false), d.CountSQL(true),
+		profile.PingSQL, d.CreateSQL(), d.GrantSQL(), d.DropSQL(), d.CreateRestoreSQL(), d.DropRestoreSQL(), d.CountSQL(false),
+		d.CountSQL(true),
 	} {
 		require.NoError(t, check([]byte(sent)), sent)
 		for _, more := range []string{"\\e", "\\! id", "system id", "SELECT LOAD_FILE('/etc/shadow');", "\n"} {
@@ -364,16 +374,21 @@ func TestFilesNeedKnownPathModeOwnerAndContent(t *testing.T) {
 	}
 	for _, fine := range []string{
 		"", "# a comment\n", "ClusterName=c1\nMailProg=/bin/true\n", "PartitionName=main Nodes=ALL State=UP MaxTime=30 Default=YES\n",
-		"HealthCheckProgram=/usr/local/libexec/berth-slurm/check\n", "SlurmctldHost=ctl(10.77.0.10)\n", "StateSaveLocation=/var/lib/slurm/c1/state\n",
+		"HealthCheckProgram=/usr/local/libexec/berth-slurm/check\n", "SlurmctldHost=ctl(10.77.0.10)\n",
+		"StateSaveLocation=/var/lib/slurm/c1/state\n",
 	} {
 		require.NoError(t, check(conf(fine)), fine)
 	}
-	require.NoError(t, check(conf("NodeName=gpu01.cs.example.org NodeAddr=10.0.0.1 CPUs=1 RealMemory=1 Gres=gpu:nvidia_geforce_rtx_3090:1 Feature=worker,gpu,nvidia_geforce_rtx_3090\n"+
+	require.NoError(t, check(conf("NodeName=gpu01.cs.example.org NodeAddr=10.0.0.1 CPUs=1 RealMemory=1 "+
+		"Gres=gpu:nvidia_geforce_rtx_3090:1 Feature=worker,gpu,nvidia_geforce_rtx_3090\n"+
 		"PartitionName=std.q Nodes=slurm_node1 State=UP MaxTime=30\n")))
 	for _, hostile := range []string{
-		"PartitionName=a,b Nodes=ALL State=UP MaxTime=30\n", "PartitionName=-a State=UP MaxTime=30\n", "NodeName=w[1-9] NodeAddr=10.0.0.1 CPUs=1 RealMemory=1 Feature=worker\n",
-		"PluginDir=/tmp\n", "plugindir=/tmp\n", " PluginDir=/tmp\n", "Prolog=/tmp/x\n", "PlugStackConfig=/tmp/x\n", "Include /tmp/x\n", "include /tmp/x\n",
-		"HealthCheckProgram=/tmp/x\n", "HealthCheckProgram=/usr/local/libexec/berth-slurm/../x\n", "HealthCheckProgram=/usr/local/libexec/berth-slurm/a/b\n",
+		"PartitionName=a,b Nodes=ALL State=UP MaxTime=30\n", "PartitionName=-a State=UP MaxTime=30\n",
+		"NodeName=w[1-9] NodeAddr=10.0.0.1 CPUs=1 RealMemory=1 Feature=worker\n",
+		"PluginDir=/tmp\n", "plugindir=/tmp\n", " PluginDir=/tmp\n", "Prolog=/tmp/x\n", "PlugStackConfig=/tmp/x\n", "Include /tmp/x\n",
+		"include /tmp/x\n",
+		"HealthCheckProgram=/tmp/x\n", "HealthCheckProgram=/usr/local/libexec/berth-slurm/../x\n",
+		"HealthCheckProgram=/usr/local/libexec/berth-slurm/a/b\n",
 		"MailProg=/tmp/x\n", "ClusterName=c2\n", "SlurmUser=root\n", "StateSaveLocation=/etc\n", "AuthType=auth/none\n",
 		"SlurmdPort=6818 PluginDir=/tmp\n", "# \\\nPluginDir=/tmp\n", "#\rPluginDir=/tmp\n", "SlurmdPort=6818\x00\n", "DownNodes=x\n",
 		"PartitionName=main Nodes=ALL State=UP MaxTime=30 AllowGroups=x\n",
@@ -391,9 +406,11 @@ func TestFilesNeedKnownPathModeOwnerAndContent(t *testing.T) {
 		{Kind: "file", Path: "/etc/slurm/c1/job_container.conf", Mode: 0o644},
 		{Kind: "file", Path: "/etc/slurm/c1/plugstack.conf", Mode: 0o644, Data: []byte("required /tmp/x.so\n")},
 		{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644, Data: []byte("NodeName=n Name=gpu Type=a File=/etc/shadow\n")},
-		{Kind: "file", Path: "/var/lib/slurm/c1/accounts.cfg", Mode: 0o600, Data: []byte("User - 'eve':DefaultAccount='members':AdminLevel='Administrator':Fairshare=1\n")},
+		{Kind: "file", Path: "/var/lib/slurm/c1/accounts.cfg", Mode: 0o600,
+			Data: []byte("User - 'eve':DefaultAccount='members':AdminLevel='Administrator':Fairshare=1\n")},
 		{Kind: "file", Path: "/var/lib/slurm/c1/accounts.cfg", Mode: 0o600, Data: []byte("Cluster - 'c2':Fairshare=1:QOS='normal'\n")},
-		{Kind: "file", Path: "/etc/slurm/c1/slurmdbd.conf", Mode: 0o600, Owner: "slurm", Group: "slurm", Data: []byte("StorageUser=root\n")},
+		{Kind: "file", Path: "/etc/slurm/c1/slurmdbd.conf", Mode: 0o600, Owner: "slurm", Group: "slurm",
+			Data: []byte("StorageUser=root\n")},
 		{Kind: "file", Path: "/etc/munge/c1.key", Mode: 0o400, Owner: "munge", Group: "munge", Data: []byte("known")},
 		{Kind: "secret", Path: "/etc/slurm/c1/slurm.conf", Mode: 0o400, Owner: "munge", Group: "munge"},
 		{Kind: "dir", Path: "/etc/slurm/c1", Mode: 0o777},
@@ -405,7 +422,8 @@ func TestFilesNeedKnownPathModeOwnerAndContent(t *testing.T) {
 	key := runtimes.Making{Kind: "file", Path: "/etc/munge/c1.key", Mode: 0o400, Owner: "munge", Group: "munge"}
 	key.Data = make([]byte, profile.MungeKeySize)
 	require.NoError(t, check(key))
-	require.NoError(t, check(runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644, Data: []byte("NodeName=n Name=gpu Type=a File=/dev/nvidia0\n")}))
+	require.NoError(t, check(runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644,
+		Data: []byte("NodeName=n Name=gpu Type=a File=/dev/nvidia0\n")}))
 }
 
 // within matches a path as the documentation of runtimes.Profile says.
@@ -419,7 +437,8 @@ func within(pattern, path string) bool {
 			return false
 		}
 		pre, post, star := strings.Cut(want, "*")
-		if !star && want != sp[i] || star && (!strings.HasPrefix(sp[i], pre) || !strings.HasSuffix(sp[i], post) || len(sp[i]) <= len(pre)+len(post)) {
+		if !star && want != sp[i] || star &&
+			(!strings.HasPrefix(sp[i], pre) || !strings.HasSuffix(sp[i], post) || len(sp[i]) <= len(pre)+len(post)) {
 			return false
 		}
 	}

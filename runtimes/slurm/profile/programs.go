@@ -26,7 +26,8 @@ func InstallDBArgs() []string {
 // statements from stdin. --sandbox and --binary-mode disable most commands of the
 // client itself; CheckStdin compares the statements as well.
 func SQLArgs() []string {
-	return []string{"--no-defaults", "--sandbox", "--binary-mode", "--batch", "--skip-column-names", "--user=root", "--socket=" + DatabaseSocket}
+	return []string{"--no-defaults", "--sandbox", "--binary-mode", "--batch", "--skip-column-names", "--user=root",
+		"--socket=" + DatabaseSocket}
 }
 
 // RunawayArgs returns the arguments with which sacctmgr lists the jobs of a cluster that
@@ -51,7 +52,8 @@ const QueueFormat = "--format=%i %t %U %P"
 
 // SnapshotFormat makes squeue print what a plan needs of each job. Slurm makes all of it: of
 // --gres, which a user writes, it prints the resources that it understood, and of --nodelist the
-// nodes, which it knows. The features of --constraint are the last column, as their operator | separates columns. Times are seconds if SLURM_TIME_FORMAT is %s.
+// nodes, which it knows. The features of --constraint are the last column, as their operator | separates columns. Times are seconds if
+// SLURM_TIME_FORMAT is %s.
 const SnapshotFormat = "--Format=JobArrayID:|,JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|,TimeLimit:|,ReqNodes:|,Reason:|,MinCpus:|,MinMemory:|,tres-per-node:|,Feature:|"
 
 // QueuedStates and ExcludedFormat make squeue print the nodes that waiting jobs exclude, which SnapshotFormat cannot name.
@@ -114,12 +116,14 @@ func programs() map[string]runtimes.Program {
 	// checked its content, or slurmd has fetched it from the controller.
 	stacks := map[string]*regexp.Regexp{"SLURM_CONF": stackConf}
 	// Times as numbers, independent of the host's time zone, and lists of an array's tasks as a whole.
-	queueEnv := map[string]*regexp.Regexp{"SLURM_CONF": anyConf, "SLURM_TIME_FORMAT": regexp.MustCompile(`^%s$`), "SLURM_BITSTR_LEN": regexp.MustCompile(`^0$`)}
+	queueEnv := map[string]*regexp.Regexp{"SLURM_CONF": anyConf, "SLURM_TIME_FORMAT": regexp.MustCompile(`^%s$`),
+		"SLURM_BITSTR_LEN": regexp.MustCompile(`^0$`)}
 	conf := map[string]*regexp.Regexp{"SLURM_CONF": anyConf}
 	always := func([]string) bool { return true }
 	all := map[string]runtimes.Program{
 		"scontrol": {Path: "/usr/bin/scontrol", Env: queueEnv, Check: checkScontrol, Reads: first("ping", "show")},
-		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, CheckStdin: checkAnswer, Reads: sacctmgrReads, ReadsStdin: true},
+		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, CheckStdin: checkAnswer, Reads: sacctmgrReads,
+			ReadsStdin: true},
 		// Both print their version, and slurmd the host's resources, whatever their
 		// configuration is.
 		"slurmctld": {Path: "/usr/sbin/slurmctld", Check: exactly([]string{"-V"}), Reads: always},
@@ -216,7 +220,8 @@ func checkScontrol(args []string) error {
 		}
 	case "show":
 		if len(rest) == 1 && slices.Contains([]string{"config", "nodes", "partitions"}, rest[0]) ||
-			slices.Equal(rest, []string{"assoc_mgr", "flags=assoc"}) || slices.Equal(rest, []string{"assoc_mgr", "flags=qos"}) || slices.Equal(rest, []string{"nodes", jsonParser}) ||
+			slices.Equal(rest, []string{"assoc_mgr", "flags=assoc"}) || slices.Equal(rest, []string{"assoc_mgr", "flags=qos"}) ||
+			slices.Equal(rest, []string{"nodes", jsonParser}) ||
 			slices.Equal(rest, []string{"reservations", "--oneliner"}) {
 			return nil
 		}
@@ -328,7 +333,8 @@ func checkSacctmgr(args []string) error {
 		if m == nil {
 			continue
 		}
-		if i := form.SubexpIndex("names"); i > 0 && slices.ContainsFunc(strings.Split(m[i], ","), func(n string) bool { return strings.EqualFold(n, "root") }) {
+		if i := form.SubexpIndex("names"); i > 0 &&
+			slices.ContainsFunc(strings.Split(m[i], ","), func(n string) bool { return strings.EqualFold(n, "root") }) {
 			return fmt.Errorf("root is not changed")
 		}
 		return nil
@@ -359,7 +365,8 @@ var accountingForms = func() []*expression {
 		`add qos ` + names + values(ofQoS) + `*`,
 		`modify qos where name=` + names + set(ofQoS),
 		`delete qos where name=` + names,
-		`add account ` + names + inCluster + ` parent=` + name + ` description=` + name + ` organization=berth` + values(ofAssociation) + `*`,
+		`add account ` + names + inCluster + ` parent=` + name + ` description=` + name + ` organization=berth` + values(ofAssociation) +
+			`*`,
 		`modify account where name=` + name + inCluster + association,
 		`delete account where name=` + names + `(?:` + inCluster + `)?`,
 		`add user ` + names + ` account=` + name + inCluster + `(?: defaultaccount=` + name + `)?`,
@@ -425,7 +432,8 @@ func checkSacct(args []string) error {
 	for _, a := range args {
 		id, isJobs := strings.CutPrefix(a, "--jobs=")
 		switch {
-		case slices.Contains([]string{"--json", jsonParser, "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable2", "--truncate"}, a):
+		case slices.Contains([]string{"--json", jsonParser, "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable2",
+			"--truncate"}, a):
 		case isJobs && (jobID.MatchString(id) || jobIDs.MatchString(id)), runsOption.MatchString(a):
 		default:
 			return fmt.Errorf("argument %q is not allowed", a)

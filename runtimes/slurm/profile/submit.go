@@ -25,12 +25,14 @@ func (s Script) Path() string {
 	return submitDir + "/" + strings.Join([]string{s.Cluster, strconv.Itoa(s.UID), s.Key, s.Digest}, ":") + "/" + s.Name
 }
 
-const scriptForm = submitDir + `/([a-z][a-z0-9_]{0,39}):([0-9]{1,10}):([A-Za-z0-9._-]{1,64}):([0-9a-f]{16})/([A-Za-z0-9][-A-Za-z0-9_.]{0,63})`
+const scriptForm = submitDir +
+	`/([a-z][a-z0-9_]{0,39}):([0-9]{1,10}):([A-Za-z0-9._-]{1,64}):([0-9a-f]{16})/([A-Za-z0-9][-A-Za-z0-9_.]{0,63})`
 
 var (
 	scripts      = regexp.MustCompile(`^` + scriptForm + `$`)
 	scriptAtEnd  = regexp.MustCompile(`^(?:\S*sbatch ` + strings.Join(submitBase, " ") + ` (?:\S+ )*)?` + scriptForm + `$`)
-	maxScriptLen = len(Script{Cluster: strings.Repeat("c", 40), UID: 1<<32 - 1, Key: strings.Repeat("k", 64), Digest: strings.Repeat("d", 16), Name: strings.Repeat("n", 64)}.Path())
+	maxScriptLen = len(Script{Cluster: strings.Repeat("c", 40), UID: 1<<32 - 1, Key: strings.Repeat("k", 64),
+		Digest: strings.Repeat("d", 16), Name: strings.Repeat("n", 64)}.Path())
 )
 
 // ScriptOf returns the script that Berth gave to sbatch. command is what Slurm keeps: the path of the script at
@@ -59,7 +61,8 @@ var exported = map[string]*regexp.Regexp{
 func IsJobName(name string) bool { return exported[SubmitName].MatchString(name) }
 
 // submitBase are arguments of each submission. The job gets its user's environment of a login on its node, and none
-// of sbatch's, which has none here; with --export=NONE the steps of the job would get none either. sbatch opens the file of variables once for each part of a heterogeneous job.
+// of sbatch's, which has none here; with --export=NONE the steps of the job would get none either. sbatch opens the file of variables once
+// for each part of a heterogeneous job.
 var submitBase = []string{"--parsable", "--get-user-env", "--export-file=/proc/self/fd/3"}
 
 // SubmitArgs returns the arguments with which sbatch submits a script. The script may contain options, as sbatch
@@ -70,7 +73,9 @@ func SubmitArgs(options ...string) []string { return append(slices.Clone(submitB
 const ExportAll = "--export=ALL"
 
 // submitOption matches an option without spaces, quotes and control characters.
-var submitOption = compile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
+var submitOption = compile(
+	`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`,
+)
 
 // IsSubmitOption reports whether berth-host lets sbatch have an option.
 func IsSubmitOption(option string) bool {

@@ -49,7 +49,9 @@ type Jobs struct{ Hosts runtimes.Hosts }
 // Submit submits a script with options of sbatch and returns the job's id. It runs
 // sbatch as the user: sbatch follows options in the script, and as root it could read
 // any file into the job.
-func (j Jobs) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp, user schema.UnixUser, script string, options ...string) (string, error) {
+func (j Jobs) Submit(
+	ctx context.Context, u *plan.Unit, stamp runtimes.Stamp, user schema.UnixUser, script string, options ...string,
+) (string, error) {
 	op := tool(u, "sbatch", profile.SubmitArgs(append([]string{"--job-name=job", "--chdir=/", "--output=/dev/null"}, options...)...)...)
 	op.Run.Stdin, op.Run.As, op.Run.AllowExit = []byte(script), &runtimes.Person{Name: user.Name, UID: user.UID}, false
 	op.Run.Script = profile.Script{Cluster: "test", UID: user.UID, Key: rand.Text(), Digest: "0123456789abcdef", Name: "job.sh"}.Path()

@@ -26,7 +26,8 @@ func TestParseJobs(t *testing.T) {
 		require.Error(t, err, bad)
 	}
 	// Slurm reuses an id after a crash: the later job counts.
-	j = latest([]cli.Accounted{{ID: 7, State: "FAILED", Submitted: 100}, {ID: 7, State: "COMPLETED", Submitted: 200, Comment: "hi"}, {ID: 8, Submitted: 300}}, "7")
+	j = latest([]cli.Accounted{{ID: 7, State: "FAILED", Submitted: 100}, {ID: 7, State: "COMPLETED", Submitted: 200, Comment: "hi"},
+		{ID: 8, Submitted: 300}}, "7")
 	require.Equal(t, Completed, j.State)
 	require.Equal(t, "hi", j.Comment)
 }
@@ -61,8 +62,10 @@ func TestJobIsFoundInABusyCluster(t *testing.T) {
 		require.Equal(t, "%s", run.Env["SLURM_TIME_FORMAT"])
 		return "7|RUNNING|1700000000|gpu-1|None\n", 0
 	})}
-	u := plan.Unit{Effective: schema.EffectiveUnit{Key: schema.InstanceKey("t", "p", "one")}, Members: []plan.Member{{Name: "controller-0", ControlPlane: true}}}
+	u := plan.Unit{Effective: schema.EffectiveUnit{Key: schema.InstanceKey("t", "p", "one")},
+		Members: []plan.Member{{Name: "controller-0", ControlPlane: true}}}
 	got, err := jobs.Job(t.Context(), &u, "7")
 	require.NoError(t, err)
-	require.Equal(t, Job{ID: "7", State: Running, Detail: "RUNNING", Nodes: []string{"gpu-1"}, Comment: "mine", Submitted: time.Unix(1_700_000_000, 0).UTC()}, got)
+	require.Equal(t, Job{ID: "7", State: Running, Detail: "RUNNING", Nodes: []string{"gpu-1"}, Comment: "mine",
+		Submitted: time.Unix(1_700_000_000, 0).UTC()}, got)
 }

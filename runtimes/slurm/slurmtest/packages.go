@@ -8,7 +8,8 @@ import (
 // Packages returns the Debian packages that a site installs on the hosts of its clusters.
 func Packages() []string {
 	return []string{
-		"logrotate", "mariadb-server", "munge", "procps", "slurm-client", "slurm-wlm-basic-plugins", "slurm-wlm-jwt-plugin", "slurm-wlm-mysql-plugin",
+		"logrotate", "mariadb-server", "munge", "procps", "slurm-client", "slurm-wlm-basic-plugins", "slurm-wlm-jwt-plugin",
+		"slurm-wlm-mysql-plugin",
 		"slurmctld", "slurmd", "slurmdbd",
 	}
 }

@@ -238,7 +238,8 @@ func (s *checks) checkShape(r *checkRun) obj {
 		"url": s.api("/check-runs/", r.ID), "html_url": s.html("/runs/", r.ID), "details_url": r.DetailsURL,
 		"status": r.Status, "conclusion": orNull(r.Conclusion), "started_at": stamp(r.started), "completed_at": orNull(r.completed),
 		"check_suite": obj{"id": r.suite}, "app": s.appShape(r.App), "pull_requests": s.pullsOf(r.commit),
-		"output": obj{"title": orNull(r.Title), "summary": orNull(r.Summary), "text": orNull(r.Text), "annotations_count": len(r.Annotations)},
+		"output": obj{"title": orNull(r.Title), "summary": orNull(r.Summary), "text": orNull(r.Text),
+			"annotations_count": len(r.Annotations)},
 	}
 }
 
@@ -249,7 +250,8 @@ func (s *checks) pullsOf(commit string) []any {
 		return obj{"ref": branch, "sha": sha, "repo": obj{"id": 1, "url": s.api(), "name": s.o.Repo}}
 	}
 	return shaped(s.all, func(p *pull) obj {
-		return obj{"id": p.id, "number": p.Number, "url": s.api("/pulls/", p.Number), "head": end(p.Branch, p.Head), "base": end(p.Base, s.branches[p.Base])}
+		return obj{"id": p.id, "number": p.Number, "url": s.api("/pulls/", p.Number), "head": end(p.Branch, p.Head),
+			"base": end(p.Base, s.branches[p.Base])}
 	}, func(p *pull) bool { return p.Open && p.Head == commit && p.Fork == "" })
 }
 
@@ -343,7 +345,9 @@ func (s *statuses) listStatuses(c *call) reply {
 
 func (s *statuses) statusShape(st *status) obj {
 	return obj{
-		"id": st.id, "node_id": nodeID("Status", st.id), "url": s.api("/statuses/", st.commit), "state": st.State, "description": st.Description,
-		"target_url": st.TargetURL, "context": st.Context, "creator": s.userShape(st.login), "created_at": stamp(st.made), "updated_at": stamp(st.made),
+		"id": st.id, "node_id": nodeID("Status", st.id), "url": s.api("/statuses/", st.commit), "state": st.State,
+		"description": st.Description,
+		"target_url":  st.TargetURL, "context": st.Context, "creator": s.userShape(st.login), "created_at": stamp(st.made),
+		"updated_at": stamp(st.made),
 	}
 }

@@ -144,8 +144,9 @@ func (s *deliveryLog) deliveryShape(d Delivery) obj {
 		status = fmt.Sprintf("Invalid HTTP Response: %d", d.Status)
 	}
 	shape := obj{
-		"id": d.Log, "guid": d.ID, "delivered_at": stamp(d.At), "redelivery": d.Again, "duration": 0.05, "status": status, "status_code": code,
-		"event": d.Event, "action": orNull(d.Action), "repository_id": 1,
+		"id": d.Log, "guid": d.ID, "delivered_at": stamp(d.At), "redelivery": d.Again, "duration": 0.05, "status": status,
+		"status_code": code,
+		"event":       d.Event, "action": orNull(d.Action), "repository_id": 1,
 	}
 	if s.o.App != nil {
 		shape["installation_id"] = s.o.App.Installation

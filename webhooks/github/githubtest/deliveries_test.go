@@ -117,7 +117,10 @@ func TestDeliveryLog(t *testing.T) {
 func TestRandomSchedules(t *testing.T) {
 	t.Parallel()
 	var got []string
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got = append(got, r.Header.Get("X-GitHub-Delivery")) }))
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		got = append(got, r.Header.Get("X-GitHub-Delivery"))
+	}))
 	defer receiver.Close()
 	s, _ := start(t, nil)
 	s.Settle()
@@ -188,9 +191,11 @@ func TestAppsHook(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, hooks)
 
-	_, _, err = c.Apps.CreateInstallationToken(ctx, app.Installation, &gh.InstallationTokenOptions{Permissions: &gh.InstallationPermissions{Contents: gh.String("write")}})
+	_, _, err = c.Apps.CreateInstallationToken(ctx, app.Installation,
+		&gh.InstallationTokenOptions{Permissions: &gh.InstallationPermissions{Contents: gh.String("write")}})
 	require.Equal(t, 422, status(t, err), "more than was granted")
-	token, _, err := c.Apps.CreateInstallationToken(ctx, app.Installation, &gh.InstallationTokenOptions{Permissions: &gh.InstallationPermissions{Contents: gh.String("read")}})
+	token, _, err := c.Apps.CreateInstallationToken(ctx, app.Installation,
+		&gh.InstallationTokenOptions{Permissions: &gh.InstallationPermissions{Contents: gh.String("read")}})
 	require.NoError(t, err)
 	_, _, err = client(t, s, token.GetToken()).PullRequests.List(ctx, "lab", "estate", nil)
 	require.Equal(t, 403, status(t, err))

@@ -24,7 +24,8 @@ type hook struct {
 
 func newHook(o Options) hook {
 	h := hook{
-		client: &http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		client: &http.Client{Timeout: 10 * time.Second,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		secret: o.Secret, owner: "repository", ownerID: 1,
 	}
 	if o.App != nil {

@@ -144,7 +144,8 @@ func (s *Server) handler() http.Handler {
 	mux.Handle(prefix+"/", http.StripPrefix(prefix, s.transport()))
 	for _, r := range s.routes() {
 		// A pattern may not match comments/7 and {issue_number}/comments equally well.
-		pattern := strings.Replace(r.op, "GET /repos/{owner}/{repo}/issues/{issue_number}/comments", "GET /repos/{owner}/{repo}/issues/{issue_number}/{comments}", 1)
+		pattern := strings.Replace(r.op, "GET /repos/{owner}/{repo}/issues/{issue_number}/comments",
+			"GET /repos/{owner}/{repo}/issues/{issue_number}/{comments}", 1)
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) { s.serve(w, req, r) })
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
@@ -197,7 +198,8 @@ func (s *Server) admit(c *call, to route) *reply {
 	defer s.lock()()
 	if c.UserAgent() == "" {
 		s.violation("%s: no User-Agent", c.op)
-		return problem(http.StatusForbidden, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.")
+		return problem(http.StatusForbidden,
+			"Request forbidden by administrative rules. Please make sure your request has a User-Agent header.")
 	}
 	if !c.who.may(to.needs, c.Method != http.MethodGet) {
 		return &forbidden

@@ -19,7 +19,8 @@ type Limits struct {
 }
 
 func (l *Limits) setDefaults() {
-	for n, to := range map[*int]int{&l.PerHour: 5000, &l.ContentPerMinute: 80, &l.ContentPerHour: 500, &l.PointsPerMinute: 900, &l.Concurrent: 100, &l.PerPage: maxPerPage} {
+	for n, to := range map[*int]int{&l.PerHour: 5000, &l.ContentPerMinute: 80, &l.ContentPerHour: 500, &l.PointsPerMinute: 900,
+		&l.Concurrent: 100, &l.PerPage: maxPerPage} {
 		if *n == 0 {
 			*n = to
 		}

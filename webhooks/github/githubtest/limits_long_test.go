@@ -21,7 +21,8 @@ func TestLongThousandCheckRunsAndStatuses(t *testing.T) {
 	})
 	head := w.commit("b", "a.yaml", "a: 1\n")
 	for i := range 1002 {
-		require.Equal(t, 201, ask(t, s, "POST", "/check-runs", `{"name":"berth","head_sha":"`+head+`","external_id":"`+strconv.Itoa(i)+`"}`).StatusCode)
+		require.Equal(t, 201, ask(t, s, "POST", "/check-runs",
+			`{"name":"berth","head_sha":"`+head+`","external_id":"`+strconv.Itoa(i)+`"}`).StatusCode)
 		want := 201
 		if i >= 1000 {
 			want = 422

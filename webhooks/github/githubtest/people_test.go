@@ -74,9 +74,11 @@ func TestCommentsAndReactions(t *testing.T) {
 		return got
 	}
 	require.Equal(t, ids, list(nil), "of all pull requests, by id")
-	require.Equal(t, []int64{ids[2], ids[0]}, list(&gh.IssueListCommentsOptions{Since: &since, Sort: gh.String("updated"), Direction: gh.String("asc")}),
+	require.Equal(t, []int64{ids[2], ids[0]},
+		list(&gh.IssueListCommentsOptions{Since: &since, Sort: gh.String("updated"), Direction: gh.String("asc")}),
 		"an edit is an update; the result includes updates in the requested second")
-	require.Equal(t, []int64{ids[2], ids[1], ids[0]}, list(&gh.IssueListCommentsOptions{Sort: gh.String("created"), Direction: gh.String("desc")}))
+	require.Equal(t, []int64{ids[2], ids[1], ids[0]},
+		list(&gh.IssueListCommentsOptions{Sort: gh.String("created"), Direction: gh.String("desc")}))
 	list(&gh.IssueListCommentsOptions{Direction: gh.String("desc")})
 	require.Len(t, s.Violations(), 1, "GitHub ignores a direction without sort")
 	s.ForgetViolations()
@@ -94,7 +96,8 @@ func TestCommentsAndReactions(t *testing.T) {
 	require.NoError(t, s.React(ids[2], "ana", "+1"))
 	require.NoError(t, s.React(ids[2], "ana", "+1"))
 	require.Error(t, s.React(ids[2], "ana", "shrug"))
-	require.Equal(t, []githubtest.Reaction{{Login: "berth[bot]", Content: "rocket"}, {Login: "ana", Content: "+1"}}, s.Comments(pulls[0])[1].Reactions)
+	require.Equal(t, []githubtest.Reaction{{Login: "berth[bot]", Content: "rocket"}, {Login: "ana", Content: "+1"}},
+		s.Comments(pulls[0])[1].Reactions)
 	signs, _, err := app.Reactions.ListIssueCommentReactions(ctx, "lab", "estate", ids[2], nil)
 	require.NoError(t, err)
 	require.Len(t, signs, 2)
@@ -141,7 +144,8 @@ func TestCheckRunRerun(t *testing.T) {
 	button := func(id string) *gh.CheckRunAction {
 		return &gh.CheckRunAction{Label: id, Description: id, Identifier: id}
 	}
-	o := gh.CreateCheckRunOptions{Name: "berth/plan", HeadSHA: head, Conclusion: gh.String("success"), Actions: []*gh.CheckRunAction{button("a"), button("b"), button("c"), button("d")}}
+	o := gh.CreateCheckRunOptions{Name: "berth/plan", HeadSHA: head, Conclusion: gh.String("success"),
+		Actions: []*gh.CheckRunAction{button("a"), button("b"), button("c"), button("d")}}
 	_, _, err = app.Checks.CreateCheckRun(ctx, "lab", "estate", o)
 	require.Equal(t, 422, status(t, err), "three at most")
 	s.ForgetViolations()

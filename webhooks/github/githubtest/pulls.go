@@ -368,8 +368,9 @@ func (s *pulls) pullShape(p *pull) obj {
 	}
 	return obj{
 		"id": p.id, "node_id": nodeID("PullRequest", p.id), "number": p.Number, "state": state, "title": p.Title,
-		"user": s.userShape(p.Author), "author_association": s.association(p.Author), "created_at": stamp(p.opened), "updated_at": stamp(p.changed),
-		"closed_at": orNull(p.over), "merged_at": mergedAt, "merge_commit_sha": orNull(mergeCommit),
+		"user": s.userShape(p.Author), "author_association": s.association(p.Author), "created_at": stamp(p.opened),
+		"updated_at": stamp(p.changed),
+		"closed_at":  orNull(p.over), "merged_at": mergedAt, "merge_commit_sha": orNull(mergeCommit),
 		"head": end(cmp.Or(p.Fork, s.o.Owner), p.Branch, p.Head), "base": end(s.o.Owner, p.Base, base),
 		"url": s.api("/pulls/", p.Number), "html_url": s.html("/pull/", p.Number),
 	}
@@ -393,8 +394,9 @@ func (s *pulls) issueShape(p *pull) obj {
 	}
 	return obj{
 		"id": p.id, "node_id": nodeID("Issue", p.id), "number": p.Number, "title": p.Title, "state": state, "user": s.userShape(p.Author),
-		"created_at": stamp(p.opened), "updated_at": stamp(p.changed), "closed_at": orNull(p.over), "author_association": s.association(p.Author),
-		"url": s.api("/issues/", p.Number), "html_url": s.html("/pull/", p.Number),
+		"created_at": stamp(p.opened), "updated_at": stamp(p.changed), "closed_at": orNull(p.over),
+		"author_association": s.association(p.Author),
+		"url":                s.api("/issues/", p.Number), "html_url": s.html("/pull/", p.Number),
 		"pull_request": obj{"url": s.api("/pulls/", p.Number), "html_url": s.html("/pull/", p.Number)},
 	}
 }

@@ -64,7 +64,8 @@ func TestMergeQueue(t *testing.T) {
 	app := client(t, s, "app")
 	check := func(commit, name, conclusion string) {
 		t.Helper()
-		_, _, err := app.Checks.CreateCheckRun(ctx, "lab", "estate", gh.CreateCheckRunOptions{Name: name, HeadSHA: commit, Conclusion: gh.String(conclusion)})
+		_, _, err := app.Checks.CreateCheckRun(ctx, "lab", "estate",
+			gh.CreateCheckRunOptions{Name: name, HeadSHA: commit, Conclusion: gh.String(conclusion)})
 		require.NoError(t, err)
 	}
 	pass := func(commit string) {
@@ -128,7 +129,8 @@ func TestMergeQueue(t *testing.T) {
 	head := w.commit("c", "c.yaml", "x: 2\n")
 	require.Empty(t, s.Queue(), "its head moved")
 	pass(head)
-	_, _, err = app.Repositories.CreateStatus(ctx, "lab", "estate", head, &gh.RepoStatus{State: gh.String("pending"), Context: gh.String("berth/plan")})
+	_, _, err = app.Repositories.CreateStatus(ctx, "lab", "estate", head,
+		&gh.RepoStatus{State: gh.String("pending"), Context: gh.String("berth/plan")})
 	require.NoError(t, err)
 	_, err = s.Enqueue(pulls[2])
 	require.ErrorContains(t, err, "have not passed", "a check and a status of one name: both are required")
@@ -143,7 +145,8 @@ func TestMergeQueue(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"checks_requested", "checks_requested", "checks_requested", "dequeued MERGE", "destroyed merged", "dequeued MERGE", "destroyed merged",
+		"checks_requested", "checks_requested", "checks_requested", "dequeued MERGE", "destroyed merged", "dequeued MERGE",
+		"destroyed merged",
 		"destroyed invalidated", "checks_requested", "dequeued CI_FAILURE", "destroyed dequeued",
 		"checks_requested", "dequeued UNKNOWN_REMOVAL_REASON", "destroyed dequeued",
 	}, reasons)
@@ -153,7 +156,8 @@ func TestMergeQueue(t *testing.T) {
 func TestNarrowTokens(t *testing.T) {
 	t.Parallel()
 	s, w := start(t, func(o *githubtest.Options) {
-		o.Tokens["report"] = githubtest.Token{Login: "berth", App: true, Permissions: map[string]string{"checks": "write", "pull_requests": "read"}}
+		o.Tokens["report"] = githubtest.Token{Login: "berth", App: true,
+			Permissions: map[string]string{"checks": "write", "pull_requests": "read"}}
 		o.Tokens["fetch"] = githubtest.Token{Login: "berth", App: true, Permissions: map[string]string{"contents": "read"}}
 	})
 	head := w.commit("b", "a.yaml", "a: 1\n")

@@ -85,7 +85,8 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	b := &base{o: o, url: "http://" + l.Addr().String(), desc: desc, webhook: newCourier(o), lastID: 1000}
-	a := &accounts{base: b, ids: map[string]int64{}, deleted: map[string]bool{}, permissions: map[string]string{}, issued: map[string]issued{}}
+	a := &accounts{base: b, ids: map[string]int64{}, deleted: map[string]bool{}, permissions: map[string]string{},
+		issued: map[string]issued{}}
 	maps.Copy(a.permissions, o.Permissions)
 	r := &repository{accounts: a, git: g, main: main, branches: branches, forks: map[string]*fork{}, parents: map[string][]string{}}
 	p := &pulls{repository: r}

@@ -146,7 +146,8 @@ func TestLifeOfAPullRequest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "completed", run.GetStatus())
 	require.Equal(t, 2, run.GetOutput().GetAnnotationsCount(), "annotations are added, never replaced")
-	_, _, err = c.Checks.UpdateCheckRun(ctx, "lab", "estate", run.GetID(), gh.UpdateCheckRunOptions{Name: "berth", Status: gh.String("in_progress")})
+	_, _, err = c.Checks.UpdateCheckRun(ctx, "lab", "estate", run.GetID(),
+		gh.UpdateCheckRunOptions{Name: "berth", Status: gh.String("in_progress")})
 	require.Equal(t, 422, status(t, err), "a completed run stays completed")
 	runs, _, err := c.Checks.ListCheckRunsForRef(ctx, "lab", "estate", second, &gh.ListCheckRunsOptions{CheckName: gh.String("berth")})
 	require.NoError(t, err)
@@ -161,7 +162,8 @@ func TestLifeOfAPullRequest(t *testing.T) {
 	_, _, err = c.Issues.GetComment(ctx, "lab", "estate", cm.GetID())
 	require.NoError(t, err)
 
-	_, _, err = c.Repositories.CreateStatus(ctx, "lab", "estate", second, &gh.RepoStatus{State: gh.String("success"), Context: gh.String("x"), Description: gh.String("d")})
+	_, _, err = c.Repositories.CreateStatus(ctx, "lab", "estate", second,
+		&gh.RepoStatus{State: gh.String("success"), Context: gh.String("x"), Description: gh.String("d")})
 	require.NoError(t, err)
 	statuses, _, err := c.Repositories.ListStatuses(ctx, "lab", "estate", second, nil)
 	require.NoError(t, err)
@@ -201,7 +203,8 @@ func TestLifeOfAPullRequest(t *testing.T) {
 }
 
 func note(line int) *gh.CheckRunAnnotation {
-	return &gh.CheckRunAnnotation{Path: gh.String("a.yaml"), StartLine: gh.Int(line), EndLine: gh.Int(line), AnnotationLevel: gh.String("failure"), Message: gh.String("no")}
+	return &gh.CheckRunAnnotation{Path: gh.String("a.yaml"), StartLine: gh.Int(line), EndLine: gh.Int(line),
+		AnnotationLevel: gh.String("failure"), Message: gh.String("no")}
 }
 
 // The server enforces limits and permissions that GitHub's description omits.
@@ -232,7 +235,8 @@ func TestUndescribedLimitsAreEnforced(t *testing.T) {
 	require.Equal(t, 422, status(t, err))
 	_, _, err = app.Issues.CreateComment(ctx, "lab", "estate", 99, &gh.IssueComment{Body: gh.String("x")})
 	require.Equal(t, 404, status(t, err))
-	_, _, err = app.Repositories.CreateStatus(ctx, "lab", "estate", head, &gh.RepoStatus{State: gh.String("success"), Description: gh.String(strings.Repeat("x", 141))})
+	_, _, err = app.Repositories.CreateStatus(ctx, "lab", "estate", head,
+		&gh.RepoStatus{State: gh.String("success"), Description: gh.String(strings.Repeat("x", 141))})
 	require.Equal(t, 422, status(t, err))
 	_, _, err = app.Users.Get(ctx, "")
 	require.Equal(t, 403, status(t, err), "an App is not a user")
@@ -250,10 +254,13 @@ func TestViolations(t *testing.T) {
 	_, err := s.OpenPull("b", "b", "ana")
 	require.NoError(t, err)
 	base := strings.TrimSuffix(s.APIURL(), "/") + "/repos/lab/estate"
-	many := strings.TrimSuffix(strings.Repeat(`{"path":"a","start_line":1,"end_line":1,"annotation_level":"failure","message":"m"},`, 51), ",")
+	many := strings.TrimSuffix(strings.Repeat(`{"path":"a","start_line":1,"end_line":1,"annotation_level":"failure","message":"m"},`, 51),
+		",")
 	cases := []struct{ method, path, body, want string }{
-		{"POST", "/check-runs", `{"name":"berth","head_sha":"` + head + `","output":{"title":"t","summary":"s","annotations":[` + many + `]}}`, "annotations"},
-		{"POST", "/check-runs", `{"name":"berth","head_sha":"` + head + `","output":{"title":"t","summary":"` + strings.Repeat("x", 65_536) + `"}}`, "summary"},
+		{"POST", "/check-runs", `{"name":"berth","head_sha":"` + head + `","output":{"title":"t","summary":"s","annotations":[` + many +
+			`]}}`, "annotations"},
+		{"POST", "/check-runs", `{"name":"berth","head_sha":"` + head + `","output":{"title":"t","summary":"` +
+			strings.Repeat("x", 65_536) + `"}}`, "summary"},
 		{"POST", "/check-runs", `{"name":"berth","head_sha":"` + head + `","conclusion":"fine"}`, "conclusion"},
 		{"POST", "/check-runs", `{"name":"berth"}`, "head_sha"},
 		{"POST", "/check-runs", `{"name":"berth","head_sha":"` + head + `","sumary":"x"}`, `"sumary" is not described`},
@@ -464,7 +471,8 @@ func TestDeliveries(t *testing.T) {
 	s.Settle()
 	require.Equal(t, []string{"push", "pull_request", "push", "pull_request"}, h.take())
 
-	_, _, err = client(t, s, "app").Checks.CreateCheckRun(ctx, "lab", "estate", gh.CreateCheckRunOptions{Name: "berth", HeadSHA: head, Conclusion: gh.String("success")})
+	_, _, err = client(t, s, "app").Checks.CreateCheckRun(ctx, "lab", "estate",
+		gh.CreateCheckRunOptions{Name: "berth", HeadSHA: head, Conclusion: gh.String("success")})
 	require.NoError(t, err)
 	require.NoError(t, s.RerunAll(head, "berth"))
 	s.Settle()

@@ -47,7 +47,8 @@ func parse(args []string) (call, error) {
 		case a == "where":
 		case a == "set":
 			set = true
-		case set || c.entity == "qos" && isPair && key != "name", c.verb+c.entity == "addaccount" && isPair && !slices.Contains([]string{"cluster", "parent", "description", "organization"}, key):
+		case set || c.entity == "qos" && isPair && key != "name", c.verb+c.entity == "addaccount" && isPair &&
+			!slices.Contains([]string{"cluster", "parent", "description", "organization"}, key):
 			c.assign = append(c.assign, [2]string{key, value})
 		case !isPair && i == 0:
 			c.names = strings.Split(a, ",")
@@ -221,7 +222,8 @@ func (d *Database) addUser(name string, c call) error {
 	p := accounting.Place{Account: c.account, Partition: c.place}
 	u, ok := d.Users[name]
 	if !ok {
-		u = accounting.User{DefaultAccount: c.account, AdminLevel: accounting.None, Associations: map[accounting.Place]accounting.Settings{}}
+		u = accounting.User{DefaultAccount: c.account, AdminLevel: accounting.None,
+			Associations: map[accounting.Place]accounting.Settings{}}
 	}
 	if _, ok := u.Associations[p]; ok {
 		return fmt.Errorf("has access to account %s", c.account)
