@@ -216,23 +216,28 @@ func foreignFlags() map[string][]string {
 			"node "+verb+" -a", "node "+verb+" -A")
 	}
 	add([]string{"an app is checked for all projects of its tenant"}, "onboard check --project", "onboard check -p")
+	add([]string{"--cancel-after"}, "node drain --timeout", "node replace --timeout", "node remove --timeout")
+	add([]string{"it is as short as it gets: -o json has all fields"}, "status -s", "status --short")
+	add([]string{"a plan is not saved: the pull request shows the one that counts"}, "plan --out")
+	add([]string{"it prints JSON, a record a line"}, "usage export --format", "usage export --output", "usage export -o",
+		"usage export --json")
+	addSubmitFlags(add)
+	return words
+}
+
+// addSubmitFlags adds the options of sbatch and srun.
+func addSubmitFlags(add func(instead []string, flags ...string)) {
 	add([]string{"it is an option of sbatch: write it as an #SBATCH line of the script"}, "queue submit -w", "queue submit -d",
 		"queue submit -a", "queue submit -x",
 		"queue submit -C", "queue submit -A", "queue submit -q", "queue submit --nodelist", "queue submit --dependency",
 		"queue submit --array",
 		"queue submit --exclude", "queue submit --exclusive", "queue submit --constraint", "queue submit --account", "queue submit --qos",
 		"queue submit --wrap", "queue submit --chdir", "queue submit --export", "queue submit --mail-type", "queue submit --mail-user")
-	add([]string{"--cancel-after"}, "node drain --timeout", "node replace --timeout", "node remove --timeout")
-	add([]string{"it is as short as it gets: -o json has all fields"}, "status -s", "status --short")
-	add([]string{"a plan is not saved: the pull request shows the one that counts"}, "plan --out")
-	add([]string{"it prints JSON, a record a line"}, "usage export --format", "usage export --output", "usage export -o",
-		"usage export --json")
 	for flag, own := range map[string]string{"--partition": "--queue", "-p": "--queue", "-t": "--time", "--mem": "--memory",
 		"-J": "--name", "--job-name": "--name",
 		"-N": "--nodes", "--ntasks": "--tasks", "-G": "--gpus", "--gres": "--gpus", "--gpus-per-node": "--gpus"} {
 		add([]string{own}, flag)
 	}
-	return words
 }
 
 // extraArguments has words for an argument too many, by command.

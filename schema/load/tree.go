@@ -359,7 +359,8 @@ func short(s string) string {
 // secretive matches text that findings must not repeat: keys, tokens of known form, and
 // URLs with a password or a token.
 var secretive = regexp.MustCompile(`-----BEGIN|PRIVATE KEY|://[^/@]*:[^/@]*@|[?&](access_)?(token|key|secret|password|signature)=|` +
-	`AGE-SECRET-KEY-|gh[opsur]_[A-Za-z0-9]{16}|github_pat_|glpat-|xox[a-z]-|A[KS]IA[A-Z0-9]{16}|eyJ[-_A-Za-z0-9]{8,}\.|sk-[-_A-Za-z0-9]{20}`)
+	`AGE-SECRET-KEY-|gh[opsur]_[A-Za-z0-9]{16}|github_pat_|glpat-|xox[a-z]-|` +
+	`A[KS]IA[A-Z0-9]{16}|eyJ[-_A-Za-z0-9]{8,}\.|sk-[-_A-Za-z0-9]{20}`)
 
 // harmless reports that secretive surely does not match. It is fast for keys, which are
 // checked most.

@@ -164,7 +164,8 @@ func (p privacy) visible(key schema.Key, message string) string {
 var (
 	kinds = regexp.MustCompile(`\btenants/([-a-z0-9]+)|\bTenant ([-a-z0-9]+)|\bplatform/admissions/([-a-z0-9]+)|` +
 		`\b(?:App|AppAdmission) ([-a-z0-9]+)/|\bAppVersion ([-a-z0-9]+)/[-a-z0-9]+/|` +
-		`\b(?:Project|Policy|Entitlement|RoleBinding|Instance|ArtifactSource|Artifact|ServiceAccount|SharedRuntime|Attachment|Contribution|MemberOperation) ([-a-z0-9]+)[./]`)
+		`\b(?:Project|Policy|Entitlement|RoleBinding|Instance|ArtifactSource|Artifact|ServiceAccount|` +
+		`SharedRuntime|Attachment|Contribution|MemberOperation) ([-a-z0-9]+)[./]`)
 	alone = regexp.MustCompile(`(?:^|[^-a-z0-9./])([-a-z0-9]+)[./][a-z0-9]`)
 )
 

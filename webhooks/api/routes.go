@@ -96,9 +96,6 @@ func routes() []*route {
 	instanceMembers := members("member_id", (*reading).instanceMembers)
 	operations := documents("operation_id", (*reading).instanceOperations, (*reading).operation)
 	artifacts := documents("artifact_id", artifactsOf, (*reading).artifact)
-	attachments := documents("attachment_id", (*reading).attachments, (*reading).attachment)
-	workers := members("worker_id", (*reading).workerMembers)
-	workerOperations := documents("operation_id", workerOperationsOf, (*reading).operation)
 
 	add("/apps/catalog", route{family: Catalog, permission: authority.CatalogRead, list: listApps,
 		writes: "platform/catalog/<app>/app.yaml"})
@@ -141,6 +138,17 @@ func routes() []*route {
 	add(inProject+"/app-artifacts/{artifact_id}/deprecate", route{writes: projectDir + "artifacts/<name>.yaml"})
 	add(inProject+"/app-artifacts/{artifact_id}/retire", route{writes: projectDir + "artifacts/<name>.yaml"})
 
+	sharedRoutes(add)
+	queueRoutes(add)
+	return all
+}
+
+// sharedRoutes adds the paths of shared runtimes (requirements D1 to D5).
+func sharedRoutes(add func(string, route)) {
+	attachments := documents("attachment_id", (*reading).attachments, (*reading).attachment)
+	workers := members("worker_id", (*reading).workerMembers)
+	workerOperations := documents("operation_id", workerOperationsOf, (*reading).operation)
+
 	add(inOrg+"/shared-app-runtimes",
 		route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: listSharedRuntimes,
 			writes: sharedDir + "<name>/runtime.yaml"})
@@ -162,8 +170,6 @@ func routes() []*route {
 	add(oneShared+"/worker-operations/{operation_id}",
 		route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: workerOperations.item,
 			writes: sharedDir + "<name>/operations/<name>.yaml"})
-	queueRoutes(add)
-	return all
 }
 
 // parameter matches the values of a template's parameters: names, uids, project ids.

@@ -110,7 +110,8 @@ func decodeEnded(out []byte) ([]EndedJob, error) {
 	return jobs, nil
 }
 
-const snapshotHeading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|REASON|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|"
+const snapshotHeading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|" +
+	"START_TIME|TIME_LIMIT|REQ_NODES|REASON|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|"
 
 func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 	heading, rest, _ := strings.Cut(string(out), "\n")

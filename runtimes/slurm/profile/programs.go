@@ -54,7 +54,8 @@ const QueueFormat = "--format=%i %t %U %P"
 // --gres, which a user writes, it prints the resources that it understood, and of --nodelist the
 // nodes, which it knows. The features of --constraint are the last column, as their operator | separates columns. Times are seconds if
 // SLURM_TIME_FORMAT is %s.
-const SnapshotFormat = "--Format=JobArrayID:|,JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|,TimeLimit:|,ReqNodes:|,Reason:|,MinCpus:|,MinMemory:|,tres-per-node:|,Feature:|"
+const SnapshotFormat = "--Format=JobArrayID:|,JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|," +
+	"tres-alloc:|,StartTime:|,TimeLimit:|,ReqNodes:|,Reason:|,MinCpus:|,MinMemory:|,tres-per-node:|,Feature:|"
 
 // QueuedStates and ExcludedFormat make squeue print the nodes that waiting jobs exclude, which SnapshotFormat cannot name.
 const (
@@ -106,7 +107,8 @@ var (
 	reservationArgs = compile(`^reservation reservationname=` + reservationName + `( starttime=(now|uts[1-9][0-9]{8,10}))?` +
 		` endtime=uts[1-9][0-9]{8,10} nodes=` + nodeListForm + ` users=root flags=MAINT,IGNORE_JOBS$`)
 	runsOption  = compile(`^--(format=[A-Za-z,]+|(starttime|endtime)=uts[0-9]{1,12}|accounts=[a-z0-9][-a-z0-9_.]{0,127})$`)
-	usageReport = compile(`^--noheader --parsable2 -t Seconds (-T cpu,gres/gpu cluster Utilization|cluster AccountUtilizationByUser) clusters=[a-z][a-z0-9_]{0,39}` +
+	usageReport = compile(`^--noheader --parsable2 -t Seconds (-T cpu,gres/gpu cluster Utilization|cluster AccountUtilizationByUser)` +
+		` clusters=[a-z][a-z0-9_]{0,39}` +
 		` format=(TresName,Reported,Allocated,Down,PlannedDown|Account,Login,Used) start=uts[0-9]{1,12} end=uts[0-9]{1,12}$`)
 	userName = compile(`^` + userForm + `$`)
 )
@@ -354,7 +356,8 @@ var accountingForms = func() []*expression {
 	)
 	values := func(keys string) string { return `(?: (?:` + keys + `)=` + value + `)` }
 	set := func(keys string) string { return ` set` + values(keys) + `+` }
-	limits := `(?:grp|max)(?:jobs|submitjobs|jobsaccrue|tres)|grptresmins|grptresrunmins|grpwall|maxtresperjob|maxtrespernode|maxtresminsperjob|minpriothresh|priority`
+	limits := `(?:grp|max)(?:jobs|submitjobs|jobsaccrue|tres)|grptresmins|grptresrunmins|grpwall|` +
+		`maxtresperjob|maxtrespernode|maxtresminsperjob|minpriothresh|priority`
 	ofAssociation := limits + `|fairshare|qos|defaultqos|maxwalldurationperjob`
 	ofQoS := limits + `|gracetime|preempt|preemptmode|preemptexempttime|flags|usagethres|usagefactor|limitfactor|maxwall|mintresperjob|` +
 		`maxtresrunminspu|max(?:tres|jobs|jobsaccrue|submitjobs)per(?:user|account)`

@@ -74,7 +74,8 @@ const ExportAll = "--export=ALL"
 
 // submitOption matches an option without spaces, quotes and control characters.
 var submitOption = compile(
-	`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`,
+	`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|` +
+		`mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`,
 )
 
 // IsSubmitOption reports whether berth-host lets sbatch have an option.
