@@ -1,5 +1,5 @@
 // Package examples holds complete estates as data, for the demo and the tests.
-// It must not know what they mean.
+// It must not know their meaning.
 package examples
 
 import (

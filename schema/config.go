@@ -38,7 +38,7 @@ type ConfigEnd struct {
 	At   time.Time
 }
 
-// ConfigFacts is what a runtime reads in a config.
+// ConfigFacts has the facts that a runtime finds in a config.
 type ConfigFacts struct {
 	Problems []ConfigProblem // that the definition of the runtime cannot express
 	NoEffect []ConfigProblem // fields that other fields of the config make useless

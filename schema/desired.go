@@ -6,8 +6,8 @@ import (
 )
 
 // ErrIncomplete: an object of a repository is missing or damaged, so that nothing is
-// known of what it declares. Test with errors.Is. That a tree or a file was made
-// so that nobody can read it is another error.
+// known of its declarations. Test with errors.Is. A tree or file that was made unreadable
+// on purpose causes another error.
 var ErrIncomplete = errors.New("the repository is incomplete")
 
 // Snapshot is one consistent tree of an estate: a commit's, or a directory's.

@@ -52,7 +52,7 @@ type Header struct {
 // ID is the document's identity in the API and in events: its uid, else its name.
 func (h *Header) ID() string { return ID(h.UID, h.Key) }
 
-// ID is Header.ID of what has a uid ("": none) and a key.
+// ID is Header.ID of a document with a uid ("": none) and a key.
 func ID(uid string, key Key) string { return cmp.Or(uid, key.Name) }
 
 // At is the position of the field at path, of its nearest ancestor if path is
@@ -215,7 +215,7 @@ type NodeSpec struct {
 	Cordoned bool              `json:"cordoned,omitempty"`     // nothing new is placed on it
 }
 
-// Capacity is what a node offers.
+// Capacity are the resources that a node offers.
 type Capacity struct {
 	CPUs int `json:"cpus"`
 	Shape

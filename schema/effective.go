@@ -54,7 +54,7 @@ type Bounds struct {
 	Source *Position // as in Noncompliance
 }
 
-// Limits are what the layers of policy say of where members may be. Instances
+// Limits are the limits of the layers of policy for the placement of members. Instances
 // below the same layers share them.
 type Limits struct {
 	Regions, SKUs []Allowed // of the layers that say something, from wide to narrow
@@ -214,7 +214,7 @@ func (t *EffectiveTenant) decisions() []Decision {
 	return ds
 }
 
-// sortByKey keeps the order of what is about the same: it stands together.
+// sortByKey brings decisions about the same key together, and keeps their order.
 func sortByKey(ds []Decision) {
 	slices.SortStableFunc(ds, func(a, b Decision) int { return a.Key.Compare(b.Key) })
 }
@@ -362,7 +362,7 @@ type EffectiveRole struct {
 	Lent *LentNode `json:"-"`
 }
 
-// Verdict is what a Decision came to.
+// Verdict is the result of a Decision.
 type Verdict string
 
 // Allow is recorded where a rule mattered; Deny keeps the instance from being
@@ -402,7 +402,7 @@ func (e *Effective) Denied(key Key) []Decision {
 	return ds
 }
 
-// About is what was decided about key, sorted by Field; not to be changed.
+// About returns the decisions about key, sorted by Field; not to be changed.
 func (e *Effective) About(key Key) []Decision { return e.project(key).about(key) }
 
 func (p *EffectiveProject) about(key Key) []Decision {
@@ -412,7 +412,7 @@ func (p *EffectiveProject) about(key Key) []Decision {
 	return about(p.Decisions, key)
 }
 
-// about rests on the order of what is sorted by key.
+// about requires decisions sorted by key.
 func about(ds []Decision, key Key) []Decision {
 	from, _ := slices.BinarySearchFunc(ds, key, func(d Decision, k Key) int { return d.Key.Compare(k) })
 	to := from

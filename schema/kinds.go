@@ -45,7 +45,7 @@ const (
 	RemovalWidens Removal = "widens" // a limit is gone, so more is allowed
 )
 
-// KindInfo is what the table says about one kind. A new kind takes one row, one CUE
+// KindInfo is the row of the table for one kind. A new kind takes one row, one CUE
 // definition (schema/cue) and one Go struct, and a row for its permission in
 // schema/authority if no permission fits; the loader, paths, status branch,
 // JSON Schema and reference follow the table.
@@ -62,7 +62,7 @@ type KindInfo struct {
 	// Permission is the permission that any change needs; "": it depends on what
 	// the change does (package authority).
 	Permission string
-	// Unit: Berth deploys what a document declares as one whole, with its own plan.
+	// Unit: Berth deploys the declared object as one whole, with its own plan.
 	Unit bool
 	// InsteadOfSuspend is the advice where `suspend: true` has no meaning; "": suspend is allowed.
 	InsteadOfSuspend string
@@ -203,7 +203,7 @@ func (k Kind) Info() *KindInfo {
 	return &KindInfo{}
 }
 
-// IsUnit reports whether Berth deploys what a document of kind k declares as one whole.
+// IsUnit reports whether Berth deploys the declared object of a document of kind k as one whole.
 func (k Kind) IsUnit() bool { return k.Info().Unit }
 
 // New makes an empty document of kind k; nil for an unknown kind.

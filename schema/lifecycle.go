@@ -232,7 +232,7 @@ func artifactChange(was, now *Artifact) (out []Diagnostic) {
 // inUse finds active versions that are made from an artifact that is retired or
 // deprecated: the same bytes from the same source. The versions are those of the app as
 // the tenant names it; one of the platform is made from the platform's sources. The
-// finding is the artifact's: what a project says about bytes stops it from
+// finding is about the artifact: a project's statement about bytes stops the project from
 // retiring them, and does not bind the platform's catalog.
 func inUse(p *Platform, t *TenantEstate, was, now *Artifact) (out []Diagnostic) {
 	retired := now.Spec.Status == ArtifactRetired

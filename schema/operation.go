@@ -48,7 +48,7 @@ func IsOfUnit(operation string) bool { return operation == OpRetry || operation 
 
 // MemberOperation asks for one operation, once, on a member of an instance (or on the
 // instance), or of a shared runtime (Key.Parent). Its uid, or its
-// name where it has none, is what was asked: the same is never done twice, and
+// name without one, identifies the request: Berth never does the same request twice, and
 // a finished one may be removed. It expires if it cannot start within a day.
 type MemberOperation struct {
 	Header

@@ -115,7 +115,7 @@ func (p PathPattern) match(path string) (key Key, ok bool, err error) {
 	return key, true, err
 }
 
-// InvalidNameError reports a part of a path that is not a valid name there, and says what is.
+// InvalidNameError reports a part of a path that is not a valid name there, and describes valid names.
 type InvalidNameError struct{ Name, Want string }
 
 func (e *InvalidNameError) Error() string { return fmt.Sprintf("%q is not a valid name", e.Name) }

@@ -20,8 +20,8 @@ type SiteSpec struct {
 // DefaultRates is the name of the RateCard for use without an attachment that names another one.
 const DefaultRates = "default"
 
-// RateCard says what the use of a runtime costs (requirement A13). The name is what
-// billing_policy_ref of an attachment names.
+// RateCard sets the prices of the use of a runtime (requirement A13). The field
+// billing_policy_ref of an attachment has its name.
 type RateCard struct {
 	Header
 	Spec RateCardSpec
@@ -39,7 +39,7 @@ type RateCardSpec struct {
 	Prices
 	// By has other prices for some jobs; the first one that matches counts.
 	By []PricesBy `json:"by,omitempty"`
-	// Shared prices what a unit costs beside its jobs; nil: nothing.
+	// Shared sets the cost of a unit beside its jobs; nil: no cost.
 	Shared *SharedCost `json:"shared_cost,omitempty"`
 }
 
@@ -79,7 +79,7 @@ func (s *RateCardSpec) PricesFor(tenant string) bool {
 	return len(s.AppliesTo) == 0 || tenant == "" || slices.Contains(s.AppliesTo, tenant)
 }
 
-// SharedCost says what a unit costs beside its jobs, and who pays it.
+// SharedCost sets the cost of a unit beside its jobs, and its payers.
 type SharedCost struct {
 	Split string `json:"split"` // SplitNone, SplitEqual or SplitByUse
 	// ControlPlaneDay is the price of a day (UTC) on which a node of the unit was up, also for a part of
@@ -91,7 +91,7 @@ type SharedCost struct {
 	IdleGPUHour Price `json:"idle_gpu_hour"`
 }
 
-// Who pays a SharedCost.
+// The payers of a SharedCost.
 const (
 	SplitNone  = "none"   // the owner of the unit
 	SplitEqual = "equal"  // the projects of each day, each the same

@@ -127,7 +127,7 @@ func TestRollbackHasOwnerAndEnd(t *testing.T) {
 	require.ElementsMatch(t, []string{"error queues.expired " + file, warning}, codes(to(ModePassthrough, expiredRollback())))
 	require.Equal(t, []string{"error queues.rollback " + file}, codes(to(ModeRealPolicy, rollback())))
 
-	// The rollback has expired in what is in force.
+	// The rollback of the map in force has expired.
 	late := func() *Desired {
 		return withRunbook(estateOf(reviewed(queueMap("all", ModePassthrough, "2", expiredRollback(), "physics.lattice"))))
 	}

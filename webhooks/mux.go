@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// MuxOptions says what a Mux serves. Nil handlers are not served.
+// MuxOptions has the handlers of a Mux. Nil handlers are not served.
 type MuxOptions struct {
 	// Webhooks answer POST /webhooks/<forge>, by the forge's name.
 	Webhooks map[string]http.Handler

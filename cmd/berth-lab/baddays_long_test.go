@@ -337,7 +337,7 @@ func nothingChanges(s *scene) {
 	require.NotEqual(s, s.base["tenants/physics/tenant.yaml"], name)
 	s.push(gittest.Commit{Message: "another name", Files: map[string]string{"tenants/physics/tenant.yaml": name}})
 	s.decided()
-	// What they would cause would be under way before another one is decided.
+	// The effects of these commits would begin before another commit is decided.
 	s.push(gittest.Commit{Message: "another note", Files: map[string]string{"NOTES.md": "nothing of Berth's either\n"}})
 	s.decided()
 	require.Equal(s, calls, s.measure(s.daemon, "berth_runtime_calls_total"))

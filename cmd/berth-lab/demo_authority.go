@@ -75,7 +75,7 @@ func (d *demo) revert(ctx context.Context) {
 	d.say("job %s, started before, ended: %s", job.ID, job.Detail)
 }
 
-// readAuditLog verifies and reads the audit log on a clone, and what the deleted instance used.
+// readAuditLog verifies and reads the audit log on a clone, and the usage of the deleted instance.
 func (d *demo) readAuditLog(ctx context.Context) {
 	d.title("The audit log and the usage on a clone, and the trace of the deployment")
 	clone := filepath.Join(d.dir, "clone.git")

@@ -18,7 +18,7 @@ import (
 
 // Steps of the demo about a cluster that two projects share.
 
-// Files of the shared cluster: what the platform states, and how each project accepts it.
+// Files of the shared cluster: the declarations of the platform, and their acceptance by each project.
 const (
 	commonsFile = "platform/shared-runtimes/commons/runtime.yaml"
 	latticeFile = "platform/shared-runtimes/commons/attachments/lattice.yaml"

@@ -46,7 +46,7 @@ var (
 	dora = schema.UnixUser{Name: "dora", UID: 20011} // biology.genomes
 )
 
-// sharingFiles returns what the estate of examples/lab needs for shared runtimes: an App that supports
+// sharingFiles returns the documents that the estate of examples/lab needs for shared runtimes: an App that supports
 // them, a policy that allows them, a third project with a node of its own, the operator of physics and
 // a project-scoped instance beside them.
 func sharingFiles(t testing.TB, nodes map[string]string) map[string]string {

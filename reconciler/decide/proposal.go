@@ -109,8 +109,8 @@ func Conflicting(in Input, why []schema.Diagnostic) plan.Proposal {
 }
 
 // incomplete returns an error if the repository lacks objects that the plan needs: of
-// the parts that the change touches, and of every part if it is not known what is in
-// force. Other parts are planned as they are in force.
+// the parts that the change touches, and of every part if the commit in force
+// is unknown. Other parts are planned as they are in force.
 func (in *Input) incomplete(touched []schema.PathChange, trees ...*estate.Result) error {
 	for _, tree := range trees {
 		for _, part := range slices.Sorted(maps.Keys(tree.Incomplete)) {

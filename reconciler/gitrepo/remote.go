@@ -386,7 +386,7 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 	if err != nil {
 		return 0, errors.Join(errStore, err)
 	}
-	defer os.Remove(spool.Name()) //nolint:errcheck // reopening the store clears what is left
+	defer os.Remove(spool.Name()) //nolint:errcheck // reopening the store removes leftovers
 	defer spool.Close()           //nolint:errcheck // read only by us
 	var in io.Reader = res
 	if req.Capabilities.Supports(capability.Sideband64k) {

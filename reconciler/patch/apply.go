@@ -124,8 +124,8 @@ func (a *application) step(ctx context.Context, s step) error {
 	return nil
 }
 
-// submodule is what a diff shows as the content of a submodule, before the
-// commit's id.
+// submodule precedes the commit's id in the content of a submodule, as a diff
+// shows it.
 const submodule = "Subproject commit "
 
 // content is a file of the base as a diff shows it; ok is false if there is too
@@ -180,7 +180,7 @@ func differs(data []byte, h *gitdiff.TextFragment, err error) (line int64, messa
 		quote(h.Lines[at.FragmentLine-1].Line))
 }
 
-// quote is a line in a message. Where a line has no end is all that may differ.
+// quote is a line in a message. It says if the line has no end, because two lines may differ only by that.
 func quote(line string) string {
 	const most = 80
 	text, ended := strings.CutSuffix(line, "\n")
@@ -193,11 +193,11 @@ func quote(line string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// shadowed finds the paths the patch makes where a directory stands, or below a
-// file.
+// shadowed finds the paths that the patch creates in place of a directory, or below
+// a file.
 func (a *application) shadowed(steps []step) {
 	if len(a.conflicts) > 0 {
-		return // what is left of the tree would not be what the patch makes
+		return // the remaining tree would differ from the result of the patch
 	}
 	dirs := map[string]bool{}
 	for path := range a.tree.files {

@@ -10,7 +10,7 @@ import (
 )
 
 // History is a run of commits of main along first parents, oldest first. It keeps
-// what the forge said about them, because all commits of one pull request lead to
+// the forge's answers about them, because all commits of one pull request lead to
 // the same questions. Use it in one goroutine, for one decision.
 type History struct {
 	commits []reconciler.Commit
@@ -20,7 +20,7 @@ type History struct {
 
 	pulls     map[string][]reconciler.PullRequest // by commit
 	approvers map[int][]string                    // by pull request
-	exact     map[span]bool                       // whether the commits of a span are what a merge makes
+	exact     map[span]bool                       // whether the commits of a span make the changes of a merge
 }
 
 // span is a part of a history that a pull request may have brought.

@@ -73,7 +73,7 @@ func (c *commands) acknowledgeDeletion(ctx context.Context, r *request) (outcome
 	return recorded("acknowledged", nil), nil
 }
 
-// heldFor lists what is held: now, for a merged pull request, or after the merge,
+// heldFor lists the held changes: now, for a merged pull request, or after the merge,
 // for an open one; false while it is too early to plan that.
 func (c *commands) heldFor(ctx context.Context, r *request) ([]schema.Held, bool, error) {
 	if !r.pull.Open {

@@ -259,7 +259,7 @@ func (p *Planner) basis() (basis, bool) {
 }
 
 // proposal plans the merge of a pull request, with the acknowledgements in
-// its comments. It fills in b's input and what it learnt of the pull request. mends
+// its comments. It fills in b's input and the facts found about the pull request. mends
 // is true if main is frozen and the merge would end that.
 func (p *Planner) proposal(ctx context.Context, pull *openPull, b basis, in *decide.Input) (out plan.Proposal, mends bool, err error) {
 	out, mends, err = p.withoutAcks(ctx, pull, b, in)
@@ -313,8 +313,8 @@ func (p *Planner) withoutAcks(ctx context.Context, pull *openPull, b basis, in *
 	return out, false, p.warnOfShadowed(ctx, &out)
 }
 
-// readHead reads what the head of a pull request asks for and who approved it,
-// unless that is known.
+// readHead reads the requests in the head of a pull request and its approvers,
+// unless they are known.
 func (p *Planner) readHead(ctx context.Context, pull *openPull) (err error) {
 	if pull.head.of == pull.PullRequest && !pull.head.unsure {
 		return nil
@@ -413,7 +413,7 @@ func (p *Planner) lines(ctx context.Context, onto string, out plan.Proposal) (sc
 func (p *Planner) publish(pull *openPull, proposal plan.Proposal, mends bool, c plan.PullContext, b basis, mem *plan.Memory) {
 	x := &publication{target: target{pull: pull.Number}, author: pull.Author, head: proposal.Head}
 	if b.frozen != "" && !mends {
-		// An earlier plan stays what was reviewed.
+		// An earlier plan stays the reviewed one.
 		x.checks = p.frozenChecks(proposal, c, b.frozen)
 		x.shown = plan.Shown{Head: proposal.Head}
 		if was := p.reviews.review(pull.Number); was != nil && was.Head == proposal.Head {

@@ -140,7 +140,7 @@ func (s *situations) after(t *testing.T, name string) *patch.Tree {
 	return nil
 }
 
-// pullRequest returns what the comment on a situation shows.
+// pullRequest returns the input of the comment on a situation.
 func (s *situations) pullRequest(t *testing.T, loader *estate.Loader, name string) (plan.Proposal, plan.PullContext) {
 	t.Helper()
 	author, _ := s.file(name, "author.txt")

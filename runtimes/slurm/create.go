@@ -92,7 +92,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 		return false, nil, err
 	}
 	before, err := c.do(ctx, readOp(c.stack.Conf()))
-	if err != nil && !isRefused(err) { // a stranger's, of which the preflight tells
+	if err != nil && !isRefused(err) { // the preflight reports a foreign file
 		return false, nil, err
 	}
 	if err == nil {

@@ -196,7 +196,7 @@ func namesOfQoS(list []cluster.QoS) (out []string) {
 }
 
 // Guaranteed shares deepen the queues that slurmctld considers, and let backfill try only as many
-// jobs of a user as fill a share. What the config says counts instead.
+// jobs of a user as fill a share. Values in the config take precedence.
 func TestGuaranteedSharesSetDepths(t *testing.T) {
 	depths := func(config string, shares ...schema.Amount) string {
 		rec := sharedExample()

@@ -5,7 +5,7 @@
 // Package cluster describes the wanted cluster and the effects of a change; this package brings hosts there.
 //
 // The runtime keeps no state of its own. A record beside each control stack
-// says what was applied. It is written before anything else is created and
+// has the applied state. It is written before anything else is created and
 // removed after everything else, so an action can be resumed after a crash at any point. Exit codes of Slurm's tools prove
 // nothing, so the runtime reads every change back.
 //

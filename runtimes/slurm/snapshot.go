@@ -112,7 +112,7 @@ func earliestStarts(all []cli.QueuedJob) map[string]int64 {
 	return first
 }
 
-// whyNoSnapshot returns why the jobs are unknown if there is no snapshot.
+// whyNoSnapshot returns the reason for a missing snapshot of jobs.
 func (v *observation) whyNoSnapshot() string {
 	switch {
 	case !v.runs(profile.Slurmctld):

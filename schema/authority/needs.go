@@ -284,7 +284,7 @@ func (d diff) permissions() []Permission {
 	return slices.Compact(ps)
 }
 
-// lifecycle returns what a change of an instance or shared runtime needs. Another
+// lifecycle returns the permissions that a change of an instance or shared runtime needs. Another
 // identity or app in its place is a deletion and a creation.
 func (d diff) lifecycle(create, update, del Permission, replaced, unprotected bool) []Permission {
 	switch {
@@ -302,7 +302,7 @@ func (d diff) lifecycle(create, update, del Permission, replaced, unprotected bo
 	return []Permission{update}
 }
 
-// catalog returns what a change of a catalogue entry needs: writing it, and the
+// catalog returns the permissions that a change of a catalogue entry needs: writing it, and the
 // permissions to reach its new status and to leave its old one. Deleting follows
 // disabling.
 func (d diff) catalog(statuses ...schema.CatalogStatus) []Permission {
@@ -348,7 +348,7 @@ func (d diff) artifact() []Permission {
 	return ps
 }
 
-// attaching returns what a change of the attached projects needs.
+// attaching returns the permissions that a change of the attached projects needs.
 func (d diff) attaching(was, is []string) (ps []Permission) {
 	lacks := func(list []string) func(string) bool {
 		return func(id string) bool { return !slices.Contains(list, id) }

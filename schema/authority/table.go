@@ -198,10 +198,10 @@ func sharedRuntimeRows() []row {
 	}
 }
 
-// platformRows are about what the platform offers to every tenant.
+// platformRows are about the platform's offers to every tenant.
 func platformRows() []row {
 	return []row{
-		// The platform alone decides what it offers to every tenant (ACP: the
+		// The platform alone decides about its offers to every tenant (ACP: the
 		// catalogue is read-only for tenants; SPA: the platform chooses nodes).
 		{CatalogWrite, "aa-------", "declare and change apps and versions"},
 		{CatalogPublish, "aa-------", "make an app or version active, and change active ones"},

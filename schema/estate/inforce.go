@@ -312,8 +312,8 @@ type action struct {
 }
 
 // The classes of a round, in the order in which they are reverted. A later class waits,
-// because an earlier one may resolve it. Of what the checks refuse, the documents that other
-// documents are judged by go back first, so that they refuse and admit nothing.
+// because an earlier one may resolve it. Of the refused documents, those by which other
+// documents are judged are reverted first, so that they refuse and admit nothing.
 const (
 	invalidFiles    = iota // changed files that are invalid by themselves
 	newFiles               // new files that contradict others

@@ -9,7 +9,7 @@ import (
 	"berth/schema/load"
 )
 
-// statements are what the documents of a tree said of people and of artifacts so far.
+// statements are the statements of a tree's documents about people and artifacts so far.
 type statements struct {
 	unix    map[string]statement // Unix user, by login
 	signers map[string]statement // login, by key
@@ -20,7 +20,7 @@ func newStatements() statements {
 	return statements{unix: map[string]statement{}, signers: map[string]statement{}, bytes: map[string]statement{}}
 }
 
-// statement is what a field of a document says.
+// statement is the statement of one field of a document.
 type statement struct {
 	end
 	value string

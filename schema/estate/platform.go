@@ -133,7 +133,7 @@ func (c *check) page(doc *load.Document, d *schema.App) {
 	}
 }
 
-// catalogued checks what a version names in its own catalogue.
+// catalogued checks the references of a version to its own catalogue.
 func (c *check) catalogued(doc *load.Document, d *schema.AppVersion) {
 	app := schema.Key{Kind: schema.KindApp, Tenant: d.Key.Tenant, Name: d.Key.Parent}
 	c.need(doc, "metadata.name", "ref.missing-app", app, "there is no app "+app.Name)

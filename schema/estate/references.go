@@ -9,7 +9,7 @@ import (
 )
 
 // references finds the documents that those of a tree refer to, in the tree and in the platform's catalog,
-// and records what is wrong with a reference in the verdict.
+// and records wrong references in the verdict.
 type references struct {
 	*verdict
 	tree    *tree

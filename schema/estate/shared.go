@@ -206,8 +206,8 @@ func (u *unitCheck) terms(doc *load.Document, d *schema.Attachment) {
 	}
 }
 
-// rates warns about a rate card that does not exist, or that does not price the use of a tenant. what is
-// priced by the default one then.
+// rates warns about a rate card that does not exist, or that does not price the use of a tenant. what
+// names the usage that the default card prices then.
 func (u *unitCheck) rates(doc *load.Document, name, tenant, what string) {
 	path, _ := schema.Key{Kind: schema.KindRateCard, Name: name}.Path()
 	if name == "" {

@@ -19,7 +19,7 @@ type tree struct {
 	*content
 }
 
-// content is what the checks read of a tree. Its documents never change. Results that depend on other trees are kept
+// content has the documents of a tree for the checks. Its documents never change. Results that depend on other trees are kept
 // with it. Trees that differ only in other files share it.
 type content struct {
 	tenant    string
@@ -214,7 +214,7 @@ func (t *content) judged(of fingerprint, compute func() (*verdict, error)) (*ver
 }
 
 // mostVerdicts limits the catalogs in use at one time: main's, the one in force, and
-// those of a pull request or two; each with and without what it says of nodes.
+// those of a pull request or two; each with and without its statements about nodes.
 const mostVerdicts = 8
 
 // fingerprint identifies the input for judging a tree: the part of the catalog that each tree can

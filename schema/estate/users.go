@@ -22,7 +22,7 @@ func (e *estate) claimUsers() {
 	}
 }
 
-// userOf returns what a claim to a Unix account says in this result; "": nobody claims it.
+// userOf returns the user who claims a Unix account in this result; "": nobody claims it.
 func (r *Result) userOf(what string) string {
 	if r.users != nil {
 		return r.users[what]

@@ -13,7 +13,7 @@ import (
 	"berth/schema"
 )
 
-// JSONSchema is what the definitions say of a kind of document, as JSON Schema
+// JSONSchema returns the definition of a kind of document as JSON Schema
 // (draft 7) for editors; of every kind, chosen by the document's kind field, if
 // kind is "". It says what a document looks like: what documents say of each
 // other, and of themselves beyond their structure, only Load knows.

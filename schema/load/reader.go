@@ -130,7 +130,7 @@ func (r *Reader) Tenant(ctx context.Context, name string, data []byte) (*schema.
 	return t, nil
 }
 
-// Config is what the runtime says of the config of a document.
+// Config is the runtime's judgement of the config of a document.
 type Config struct {
 	Findings []schema.Diagnostic
 	Names    []schema.ConfigName // those that the document has; paths are of the document

@@ -132,7 +132,7 @@ func (b broken) item() *explanation {
 	return nil
 }
 
-// explain says what is wrong. It always has an answer.
+// explain describes the error. It always has an answer.
 func (b broken) explain() explanation {
 	for _, rule := range []func() *explanation{b.mark, b.fence, b.blank, b.firstLine, b.ended, b.template, b.quotes, b.start, b.escape,
 		b.brackets, b.dash, b.item, b.noColon, b.twoColons, b.indented} {

@@ -55,7 +55,7 @@ func (g *gate) versions(was, is map[string]map[string]*schema.AppVersion) (out [
 	return out
 }
 
-// tenant judges what a tenant adds.
+// tenant judges the additions of a tenant.
 func (g *gate) tenant(was, is *schema.TenantEstate) []schema.Diagnostic {
 	if was == nil {
 		was = &schema.TenantEstate{}
@@ -138,7 +138,7 @@ func (g *gate) judge(h *schema.Header, path, slug string, operated *bool, severi
 			strings.Join(missing, "; "), command)}}
 }
 
-// declared returns what the documents of the app itself lack, with the number of each point.
+// declared returns the missing points of the documents of the app itself, each with its number.
 func (c *check) declared() (missing []string) {
 	add := func(number int, text string) {
 		if text != "" {

@@ -29,7 +29,7 @@ func admissionLayers(p *schema.Platform, t *schema.TenantEstate, app string, abo
 			ArtifactSourceAllowlist: a.Spec.ArtifactSourceAllowlist}})
 }
 
-// notAdmitted says what is missing for a tenant's own app.
+// notAdmitted describes the missing admission of a tenant's own app.
 func notAdmitted(app *schema.App) string {
 	path, _ := schema.AdmissionKey(app.Key.Tenant, app.Key.Name).Path()
 	return fmt.Sprintf("the app %s of the tenant is a proposal without an admission (no %s): ask a user with apps.catalog.admit for one",

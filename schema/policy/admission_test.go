@@ -166,7 +166,7 @@ func TestWithdrawnAdmissionHoldsUnits(t *testing.T) {
 	require.Equal(t, before.Unit(key).DesiredState, after.Unit(key).DesiredState)
 	require.Equal(t, []schema.Noncompliance{*n}, policy.Impacted(before, after))
 
-	// The policy of campus physics stops what is not allowed from a day on.
+	// From a day on, the policy of campus physics stops units that it does not allow.
 	stops := estateFiles(t, campusRoot, map[string]string{beamInstance: beam(""), beamAdmission: ""})
 	require.Equal(t, schema.FateStopping, policy.Evaluate(stops, exists, policy.At("2027-01-01")).Noncompliance(key).Fate)
 	stopped := policy.Evaluate(stops, exists, policy.At("2027-03-31"))

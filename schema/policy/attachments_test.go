@@ -109,7 +109,7 @@ func TestClosedAttachments(t *testing.T) {
 	require.False(t, terms(policy.Evaluate(estateFiles(t, campusEstate, nil)), department, "physics.collider").Closed)
 }
 
-// What suspends a project's Instance, or stands above it, suspends its attachment.
+// The suspension of a project's Instance, or of anything above it, suspends its attachment.
 func TestSuspendedAttachments(t *testing.T) {
 	for _, path := range []string{
 		"tenants/physics/projects/collider/project.yaml", "tenants/physics/projects/collider/entitlements/slurm.yaml", analysisFile,

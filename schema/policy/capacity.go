@@ -161,7 +161,7 @@ func summarize(nodes map[string]*schema.Node) nodeSummary {
 	return out
 }
 
-// demand is what a role of an instance needs from nodes.
+// demand has the needs of a role of an instance from nodes.
 type demand struct {
 	declared *schema.Instance
 	instance *schema.EffectiveUnit

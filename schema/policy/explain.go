@@ -161,7 +161,7 @@ func orNil(list []string) any {
 	return list
 }
 
-// narrowed explains a list that the document requests, nil for any, and what the
+// narrowed explains a list that the document requests, nil for any, and the part that the
 // layers leave of it.
 func (j explainer) narrowed(name string, want []string, k list) Value {
 	left, _ := k.allow(want, j.all)

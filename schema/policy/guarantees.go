@@ -39,7 +39,7 @@ func overcommitted(t *schema.TenantEstate, u *schema.EffectiveUnit, nodes nodeSu
 	return out
 }
 
-// mostOf returns what the members that run jobs have together if each gets the greatest node that it may.
+// mostOf returns the sum of the resources of the members that run jobs if each gets the greatest allowed node.
 func mostOf(u *schema.EffectiveUnit, nodes nodeSummary) (sum schema.Amount) {
 	add := func(n int, may func(nodeGroup) bool) {
 		var most schema.Amount

@@ -47,7 +47,7 @@ func (j *Judge) Evaluate(d, before *schema.Desired, today string) *schema.Effect
 	return &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
 }
 
-// platform returns the tenant "" with the platform's own documents. It shares what is equal with
+// platform returns the tenant "" with the platform's own documents. It shares equal parts with
 // the last result.
 func (j *Judge) platform(own *schema.EffectiveProject) *schema.EffectiveTenant {
 	j.mu.Lock()

@@ -93,7 +93,7 @@ type Submission struct {
 	Request
 }
 
-// Request is what a person asks for.
+// Request is the request of a person.
 type Request struct {
 	Queue       string `json:"queue,omitempty"`       // "": the default
 	Name        string `json:"name,omitempty"`        // of the job

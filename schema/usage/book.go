@@ -65,7 +65,7 @@ func (b *Book) selectRuns(takes func(*Record) bool) (runs map[Run]bool, since ti
 	return runs, since
 }
 
-// part names what a run used on a day.
+// part identifies the usage of a run on a day.
 type part struct {
 	Run
 	day string

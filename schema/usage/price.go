@@ -7,7 +7,7 @@ import (
 	"berth/schema"
 )
 
-// Price is what a Sum costs by a rate card.
+// Price is the cost of a Sum by a rate card.
 type Price struct {
 	Currency string `json:"currency"`
 	// Millionths are millionths of the currency, rounded half up once.

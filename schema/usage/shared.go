@@ -46,7 +46,7 @@ func (t *Terms) card(ref, tenant, day string) (string, *schema.RateCard) {
 	return name, card
 }
 
-// bill is what a unit costs in a month beside its jobs.
+// bill is the cost of a unit in a month beside its jobs.
 type bill struct {
 	cluster string
 	owner   Account // line of the owner

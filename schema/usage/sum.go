@@ -44,7 +44,7 @@ func (a Account) compare(b Account) int {
 		cmp.Compare(a.AppSlug, b.AppSlug), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Rates, b.Rates), cmp.Compare(a.User, b.User))
 }
 
-// Sum is what the jobs of an Account used. While a job is suspended it uses its GPUs and memory, and no
+// Sum is the usage of the jobs of an Account. While a job is suspended it uses its GPUs and memory, and no
 // CPUs. Of KindShared it is the part of the Account of idle CPUs and GPUs.
 type Sum struct {
 	Account

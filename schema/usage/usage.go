@@ -51,7 +51,7 @@ type Resources struct {
 	MemoryMiB int    `json:"memory_mib,omitempty"`
 	GPUs      int    `json:"gpus,omitempty"`
 	GPUType   string `json:"gpu_type,omitempty"` // "": none, several, or the runtime does not know it
-	// Billing is what the runtime weighs the job with, such as by weights of a partition; 0: it has
+	// Billing is the weight that the runtime gives the job, such as by weights of a partition; 0: it has
 	// no weights.
 	Billing int `json:"billing,omitempty"`
 }
@@ -85,7 +85,7 @@ type Amounts struct {
 	BillingSeconds   int64 `json:"billing_seconds,omitempty"`
 }
 
-// Used returns what the run used on the day.
+// Used returns the usage of the run on the day.
 func (j *Job) Used() Amounts {
 	held := j.Held()
 	return Amounts{j.Elapsed() * int64(j.CPUs), held * int64(j.GPUs), held * int64(j.MemoryMiB), held * int64(j.Billing)}
@@ -143,7 +143,7 @@ type Record struct {
 	Unit         string `json:"unit"`                    // its kind and resource name, such as "SharedRuntime physics/pool"
 	UnitID       string `json:"unit_id"`                 // as in events
 	AttachmentID string `json:"attachment_id,omitempty"` // resource name of the Attachment; "": the unit is the project's own
-	// BillingPolicyRef is what the attachment names as its rate card; "": schema.DefaultRates.
+	// BillingPolicyRef is the rate card that the attachment names; "": schema.DefaultRates.
 	BillingPolicyRef string `json:"billing_policy_ref,omitempty"`
 	AppSlug          string `json:"app_slug"`
 	// Mode, scope and backend are those of the unit when the record was written.
@@ -162,7 +162,7 @@ type Closing struct {
 	// OwnerID and AppSlug are as in Record.
 	OwnerID string `json:"owner_org_id,omitempty"`
 	AppSlug string `json:"app_slug"`
-	// BillingPolicyRef is what the shared runtime names as its rate card; "": schema.DefaultRates.
+	// BillingPolicyRef is the rate card that the shared runtime names; "": schema.DefaultRates.
 	BillingPolicyRef string `json:"billing_policy_ref,omitempty"`
 	Records          int    `json:"records"`     // number of them, without corrections
 	CPUs             int64  `json:"cpu_seconds"` // of its records, without corrections

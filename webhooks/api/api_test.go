@@ -52,7 +52,7 @@ func fill(template string) string {
 		"/worker-operations/{operation_id}", "/worker-operations/rest"))
 }
 
-// Each route answers with what the campus declares and its status.
+// Each route answers with the declarations of the campus and their status.
 func TestEachRouteAnswers(t *testing.T) {
 	w := campusWorld(t, nil)
 	var out bytes.Buffer

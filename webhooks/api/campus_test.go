@@ -258,7 +258,7 @@ func (w *world) token(account string) string {
 type document struct {
 	doc    *openapi3.T
 	router routers.Router
-	held   sync.Map // what was held against it already
+	held   sync.Map // responses that were compared with it already
 }
 
 func openDocument(t testing.TB) *document {

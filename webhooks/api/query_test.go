@@ -122,8 +122,8 @@ func TestListsFilterAndOrder(t *testing.T) {
 		require.Equal(t, strings.Fields("22-05"), w.names("/api/v1/apps/catalog/slurm/versions?order=newest&status=active", anna, limit))
 	}
 
-	// Who has a role in a project only sees that project; who has none in the
-	// tenant is answered as if there were none.
+	// A user with a role in one project only sees that project. A user without a role in the
+	// tenant gets the answer for a missing tenant.
 	require.Equal(t, strings.Fields("analysis"), w.names("/api/v1/orgs/physics/app-instances?status=requested", "carl-collider", 10))
 	nobody := w.get("/api/v1/orgs/physics/app-instances?status=stopped", personToken("bella-bio"))
 	nowhere := w.get("/api/v1/orgs/nowhere/app-instances?status=stopped", personToken("bella-bio"))

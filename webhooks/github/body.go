@@ -257,7 +257,7 @@ func closing(fence string, details int) int {
 	return 1 + len(fence) + details*len("\n\n</details>")
 }
 
-// state is what is open after a line: the code fence ("": none) and the number of
+// state returns the open blocks after a line: the code fence ("": none) and the number of
 // <details>. Only a tag at the beginning of a line counts; elsewhere it is text.
 func state(line, fence string, details int) (string, int) {
 	t := strings.TrimSpace(line)

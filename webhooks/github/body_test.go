@@ -76,7 +76,7 @@ func TestBodyFitsAndIsStable(t *testing.T) {
 	})
 }
 
-// leftOpen lists what a text opens at the beginning of lines and does not close, by the
+// leftOpen lists the blocks that a text opens at the beginning of lines and does not close, by the
 // rules of CommonMark.
 func leftOpen(s string) (stack []string) {
 	fence := regexp.MustCompile("^ {0,3}(`{3,})([^`]*)$")

@@ -290,7 +290,7 @@ func (f *repository) me(ctx context.Context) (string, error) {
 // Attempts of one write whose outcome is unknown.
 const attempts = 3
 
-// converge calls step, which reads and then writes what is missing. If the outcome of a
+// converge calls step, which reads and then writes the missing part. If the outcome of a
 // write is unknown (a server error, a lost reply), step is called again and finds out by
 // reading. So nothing is written twice.
 func (f *repository) converge(ctx context.Context, step func() error) error {

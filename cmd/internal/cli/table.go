@@ -43,8 +43,8 @@ func newTable(out io.Writer, noHeaders bool, columns ...string) *Table {
 // DropFirst names columns that matter less than the others, the least first.
 func (t *Table) DropFirst(columns ...string) { t.least = columns }
 
-// Row adds a row. An empty cell is shown as a dash. What could move the cursor or
-// begin another line is replaced.
+// Row adds a row. An empty cell is shown as a dash. Characters that could move the cursor or
+// begin another line are replaced.
 func (t *Table) Row(cells ...string) {
 	for len(cells) < len(t.columns) {
 		cells = append(cells, "")

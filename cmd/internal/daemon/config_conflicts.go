@@ -173,7 +173,7 @@ func (k conflictCheck) authority() {
 }
 
 // sshConflicts checks that an SSH key and the keys of hosts belong to an ssh:// URL.
-// prefix is that of the fields; may names what the key must allow.
+// prefix is the prefix of the fields; may names the access that the key must allow.
 func sshConflicts(check forge.Check, section, prefix string, isSSH bool, key, knownHosts, may string) {
 	const note = "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH"
 	check(isSSH && key == "", section, prefix+"ssh_key", "an ssh:// URL needs it: add the path of a private key that may "+may)

@@ -145,7 +145,7 @@ func (c *Config) references() (secrets map[string]secret.Ref, files map[string]s
 	return r.secrets, r.files
 }
 
-// references collects what a configuration names.
+// references collects the files and secrets that a configuration names.
 type references struct {
 	secrets map[string]secret.Ref // by path of the field
 	files   map[string]string     // by path of the field
@@ -233,7 +233,7 @@ func (c *Config) checkFiles() error {
 	return errors.Join(errs...)
 }
 
-// checkKeyPair returns what is wrong with the certificate or its key, and the field.
+// checkKeyPair returns the fault of the certificate or of its key, and the field.
 func (t *tlsConfig) checkKeyPair() (field string, err error) {
 	_, err = tls.LoadX509KeyPair(t.Cert, t.Key)
 	switch {

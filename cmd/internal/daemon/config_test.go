@@ -300,7 +300,7 @@ berth.yaml:11:13: tls.cert: open /nowhere/tls.crt: no such file or directory
 berth.yaml:11:36: tls.key: open /nowhere/tls.key: no such file or directory`, strings.ReplaceAll(err.Error(), path, "berth.yaml"))
 }
 
-// --check finds what the daemon would refuse later, and what lets others in.
+// --check finds settings that the daemon would refuse later, and files that give others access.
 func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

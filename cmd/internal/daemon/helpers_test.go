@@ -19,7 +19,7 @@ import (
 	"berth/schema"
 )
 
-// ReadingCommands writes what the commands of berth that read a repository print.
+// ReadingCommands writes the output of the commands of berth that read a repository.
 var ReadingCommands func(ctx context.Context, dir string, out io.Writer) error
 
 // serveProcess starts a daemon in a process of its own.

@@ -32,7 +32,7 @@ type runner struct {
 	timeout time.Duration
 }
 
-// try applies the mutant and runs its test. why is what the test said, or why the mutant is
+// try applies the mutant and runs its test. why is the output of the test, or the reason why the mutant is
 // invalid.
 func (r runner) try(ctx context.Context, s source, m mutant) (what outcome, why string) {
 	overlay, remove, err := writeOverlay(s, m)

@@ -86,7 +86,7 @@ func readRequirements(root string) ([]requirement, error) {
 	return rows, nil
 }
 
-// checkTable returns what is wrong in the table: each row has a mutant, each mutant has
+// checkTable returns an error for a wrong table: each row has a mutant, each mutant has
 // its own id and all fields, and its row names its test.
 func checkTable(table []mutant, rows []requirement) error {
 	var faults []error

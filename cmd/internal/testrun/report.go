@@ -179,7 +179,7 @@ var failureMarks = []string{"Error:", "waited ", "panic: "}
 // logLine matches a line of a daemon's log that a test prints.
 var logLine = regexp.MustCompile(`^\s*(\w+\.go:\d+: )?\{"time":"`)
 
-// cause returns what a test printed of its failure, indented: 12 lines from the first one with a
+// cause returns the output of a test about its failure, indented: 12 lines from the first one with a
 // mark, or from the first one, without lines of logs.
 func cause(output string) string {
 	lines := slices.DeleteFunc(strings.Split(output, "\n"), func(line string) bool {
@@ -215,7 +215,7 @@ func (r *report) notRun() (n int) {
 	return n
 }
 
-// opening is the first line of a run: what it cannot run here.
+// opening is the first line of a run: the needs that this machine lacks.
 func opening(lacks []string) string {
 	if len(lacks) == 0 {
 		return "This machine can run every test."

@@ -48,7 +48,7 @@ func (r *Reader) Many(ctx context.Context, ids []plumbing.Hash, limit int) map[p
 	return read
 }
 
-// bounded keeps what is written to it up to its limit, and fails beyond it.
+// bounded keeps written bytes up to its limit, and fails beyond it.
 type bounded struct {
 	text  []byte
 	limit int

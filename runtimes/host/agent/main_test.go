@@ -70,7 +70,7 @@ func ownUnit(name string) string { return fmt.Sprintf("%s%d", name, os.Getpid())
 // is removed are ended.
 func ownUID(n int) int { return 10_000_000 + os.Getpid()*10 + n }
 
-// lifetime is when a daemon ends that its test has left: far above what a test takes.
+// lifetime limits a daemon that its test has left running: it is far longer than a test.
 const lifetime = time.Hour
 
 // daemon runs a kind of daemon: the first argument is the kind, the second its pid file.

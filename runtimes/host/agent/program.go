@@ -158,7 +158,7 @@ func checkRun(prog runtimes.Program, op *runtimes.Run) error {
 func environment(prog runtimes.Program, op *runtimes.Run) ([]string, error) {
 	env := baseEnv()
 	if prog.AsPerson {
-		env = nil // it may give its own to what it starts for the person
+		env = nil // it may pass its own environment to programs that it starts for the person
 	}
 	given, err := variables(op.Program, op.Env, prog.Env)
 	return slices.Sorted(slices.Values(append(env, given...))), err

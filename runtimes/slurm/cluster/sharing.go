@@ -133,8 +133,8 @@ func (s *Config) ProjectAccount(a schema.EffectiveAttachment, preempted []string
 	if a.Guaranteed != (schema.Amount{}) {
 		out.standard = a.ProjectID + GuaranteedSuffix
 		out.QoS = append(out.QoS, out.standard)
-		// A limit of the group would replace that of the account (resource_limits(5)). What is not
-		// guaranteed is 0, as a job without a limit could take all of it.
+		// A limit of the group would replace that of the account (resource_limits(5)). The limit of a
+		// resource without a guarantee is 0, as a job without a limit could take all of it.
 		out.ownQoS[out.standard] = accounting.Settings{
 			"flags": "DenyOnLimit", "preempt": accounting.Join(preempted...), "priority": strconv.Itoa(s.guaranteedPriority()),
 			"maxtresperaccount": accounting.Join(fmt.Sprintf("cpu=%d", a.Guaranteed.CPUs), fmt.Sprintf("gres/gpu=%d", a.Guaranteed.GPUs)),

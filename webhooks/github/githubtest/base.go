@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// base is what the parts of a Server share. Its mutex guards the state of all parts:
+// base is the common state of the parts of a Server. Its mutex guards the state of all parts:
 // users of the API see one state of the repository.
 type base struct {
 	o       Options

@@ -54,7 +54,7 @@ func kindOf(op string) kind {
 	return editing
 }
 
-// points is what a request costs.
+// points is the cost of a request.
 func (k kind) points() int {
 	if k == reading {
 		return 1

@@ -12,7 +12,7 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// told lists what was to be delivered so far, with its actions.
+// told lists the events due for delivery so far, with their actions.
 func told(s *githubtest.Server) []string {
 	s.Settle()
 	var out []string
