@@ -186,7 +186,7 @@ func (c *usageCollector) record(ctx context.Context, days []usage.Day, closings 
 	return nil
 }
 
-// startDelay is longer than a scheduler keeps the start of a job before it tells accounting: Slurm keeps it for 5 s.
+// startDelay is longer than the start of a job takes to reach accounting: a scheduler may keep it for some seconds.
 const startDelay = time.Minute
 
 // over returns the time before which a day is over: by the clock of the runtime and by that of Berth. If one

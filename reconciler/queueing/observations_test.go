@@ -30,6 +30,7 @@ type scheduler struct {
 	err   error         // of each
 }
 
+// question answers after the time that a question takes, in a bubble.
 func (s *scheduler) question(count *int) ([]queue.Job, error) {
 	s.mu.Lock()
 	*count++
@@ -78,18 +79,18 @@ func (s *scheduler) Cancel(_ context.Context, _ runtimes.QueueScope, ref queue.R
 	return queue.Job{}, fmt.Errorf("%w: the answer was lost", queue.ErrUnavailable)
 }
 
-// desk is a service for train on a scheduler, in the time of a bubble.
-type desk struct {
+// fixture is a service for train on a scheduler.
+type fixture struct {
 	*testing.T
 	*queueing.Service
 	scheduler
 	view plan.View
 }
 
-func inBubble(t *testing.T, test func(*desk)) {
+func bubble(t *testing.T, test func(*fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d, leads := &desk{T: t, view: estate()}, true
+		d, leads := &fixture{T: t, view: estate()}, true
 		d.Service = service(&d.view, &leads, &d.scheduler)
 		test(d)
 	})
@@ -98,7 +99,7 @@ func inBubble(t *testing.T, test func(*desk)) {
 func as(login string) queueing.Caller { return queueing.Caller{Instance: train, Login: login} }
 
 // list returns the states of the jobs that a caller reads.
-func (d *desk) list(login string) []string {
+func (d *fixture) list(login string) []string {
 	d.Helper()
 	got, err := d.Service.Jobs(d.Context(), as(login), false)
 	require.NoError(d, err)
@@ -109,7 +110,7 @@ func (d *desk) list(login string) []string {
 	return states
 }
 
-func (d *desk) submit(login string) {
+func (d *fixture) submit(login string) {
 	d.Helper()
 	_, err := d.Service.Submit(d.Context(), as(login), "k", queue.Request{})
 	require.NoError(d, err)
@@ -117,7 +118,7 @@ func (d *desk) submit(login string) {
 
 // However many people look at a list, the scheduler is asked once in ten seconds, and not at all once they have left.
 func TestManyReadersAskOnce(t *testing.T) {
-	inBubble(t, func(d *desk) {
+	bubble(t, func(d *fixture) {
 		d.takes = time.Second
 		look := func() {
 			var wg sync.WaitGroup
@@ -154,7 +155,7 @@ func TestManyReadersAskOnce(t *testing.T) {
 
 // A live read asks the scheduler now, and what it found serves the others. Many at a time share what begins after them.
 func TestLiveReadAsksNow(t *testing.T) {
-	inBubble(t, func(d *desk) {
+	bubble(t, func(d *fixture) {
 		require.Empty(d, d.list("ada"))
 		d.held = []queue.Job{{JobID: "1", ProjectID: "physics.lattice", State: "RUNNING"}}
 		require.Empty(d, d.list("ada"))
@@ -187,7 +188,7 @@ func TestLiveReadAsksNow(t *testing.T) {
 // A caller sees the own submission and cancellation at once, also if its answer was lost. The observations for others go on
 // as before, and an observation that began before is not enough.
 func TestCallerSeesOwnChangesAtOnce(t *testing.T) {
-	inBubble(t, func(d *desk) {
+	bubble(t, func(d *fixture) {
 		require.Empty(d, d.list("ada"))
 		d.submit("ada")
 		require.Empty(d, d.list("bob"), "the last observation serves others")
@@ -226,7 +227,7 @@ func TestCallerSeesOwnChangesAtOnce(t *testing.T) {
 // A script that submits and then polls its job asks for the one job until the next observation is due, and for no more
 // observations than others do.
 func TestPollingAfterSubmissionReadsAtTheSamePace(t *testing.T) {
-	inBubble(t, func(d *desk) {
+	bubble(t, func(d *fixture) {
 		require.Empty(d, d.list("bob"))
 		d.submit("ada")
 		for range 30 {
@@ -258,7 +259,7 @@ func TestObservationTakesNoTurnOfItsTenant(t *testing.T) {
 
 // A job that the last observation has is not asked for. One that it lacks is: the accounting may have it.
 func TestJobComesFromTheLastObservation(t *testing.T) {
-	inBubble(t, func(d *desk) {
+	bubble(t, func(d *fixture) {
 		d.held = []queue.Job{{JobID: "1", ProjectID: "physics.lattice", Submitted: time.Unix(7, 0)}}
 		for range 500 {
 			job, err := d.Service.Job(d.Context(), as("ada"), queue.Ref{JobID: "1", Submitted: time.Unix(7, 0)}, false)
@@ -277,7 +278,7 @@ func TestJobComesFromTheLastObservation(t *testing.T) {
 // While the scheduler does not answer, the last good observation is served for a minute with its time, then the error. It is
 // never served to a live read, nor to a caller whose effect it lacks. The scheduler is asked every ten seconds.
 func TestFailedObservationServesTheLastGoodOne(t *testing.T) {
-	inBubble(t, func(d *desk) {
+	bubble(t, func(d *fixture) {
 		require.Empty(d, d.list("ada"))
 		d.err = fmt.Errorf("%w: no route", queue.ErrUnavailable)
 		for range 5 {
@@ -311,7 +312,7 @@ func TestFailedObservationServesTheLastGoodOne(t *testing.T) {
 // An observation of a unit is not used after another commit or operation was applied to it. Requests for a deleted unit,
 // and for one that Berth may not ask now, are refused before anything is read.
 func TestObservationIsOfTheAppliedUnit(t *testing.T) {
-	inBubble(t, func(d *desk) {
+	bubble(t, func(d *fixture) {
 		change := func(f func(*plan.Status)) {
 			s := *d.view.Units.Get(train)
 			f(&s)
@@ -344,7 +345,7 @@ func TestObservationIsOfTheAppliedUnit(t *testing.T) {
 
 // A caller who leaves ends the own wait, and not the observation for others.
 func TestLeavingCallerKeepsTheObservation(t *testing.T) {
-	inBubble(t, func(d *desk) {
+	bubble(t, func(d *fixture) {
 		d.takes = 5 * time.Second
 		began := time.Now()
 		leaving, leave := context.WithCancel(d.Context())

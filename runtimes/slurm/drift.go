@@ -18,13 +18,12 @@ const (
 	driftUnit          plan.DriftKind = "unit"          // A unit file of systemd was changed, or is of another version of berth-host.
 	driftDisk          plan.DriftKind = "disk"          // A disk of the control host is full.
 	driftDatabase      plan.DriftKind = "database"      // The accounting database does not accept writes.
-	// The MUNGE key of the control host is missing, or has another content, mode or owner.
-	driftMungeKey     plan.DriftKind = "munge.key"
-	driftReservations plan.DriftKind = "reservations" // A reservation differs from the declared one.
-	driftAccounting   plan.DriftKind = "accounting"   // Associations or limits differ from the declared ones.
-	driftUsers        plan.DriftKind = "users"        // Accounts of users on a host differ from the declared users.
-	driftAccess       plan.DriftKind = "access"       // A user or a partition is closed while a change removes it.
-	driftBackup       plan.DriftKind = "backup"       // A backup of the control host is due.
+	driftMungeKey      plan.DriftKind = "munge.key"     // The MUNGE key is missing, or has another content, mode or owner.
+	driftReservations  plan.DriftKind = "reservations"  // A reservation differs from the declared one.
+	driftAccounting    plan.DriftKind = "accounting"    // Associations or limits differ from the declared ones.
+	driftUsers         plan.DriftKind = "users"         // Accounts of users on a host differ from the declared users.
+	driftAccess        plan.DriftKind = "access"        // A user or a partition is closed while a change removes it.
+	driftBackup        plan.DriftKind = "backup"        // A backup of the control host is due.
 )
 
 // drifts collects the drift of a unit.
