@@ -48,8 +48,7 @@
 //	ref.contribution-denied      the attachment takes no nodes, or not so many
 //	ref.operator-scope           the operator of a shared runtime lacks the permission to operate it
 //	ref.node-not-reserved        a node that is not the project's to offer
-//	conflict.unix-user           one Unix name with two uids or logins, one uid with two names, or one login with two Unix names
-//	                             (in two bindings: warning)
+//	conflict.unix-user           a Unix name with two uids or logins, a uid or login with two names (in two bindings: warning)
 //	conflict.version             two AppVersions of an app with one spec.version
 //	conflict.node-name           two nodes whose names differ only in case
 //	conflict.node-address        two nodes at one address

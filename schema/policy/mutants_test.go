@@ -55,7 +55,7 @@ func mutants() []mutant {
 		{"GPUs for nothing", "policy.go", `NoGPUs: want.GPUs == nil &&`, `NoGPUs: false &&`, "TestBoundsCombineAllLayers"},
 		{"bound as yesterday", "judge.go", ` && t.day == o.day`, ``, "TestBoundsCombineAllLayers"},
 		{"denied by the platform alone", "overlay.go", `deny: t.Policy.Spec.HardDeny.Apps, `, ``, "TestEachRuleDenies"},
-		{"a disabled runtime goes on", "runtimes.go", `new: !o.existing(rt.Key)`, `new: false`, "TestSharedRuntimesAreEvaluated"},
+		{"a disabled runtime goes on", "runtimes.go", `!o.existing(rt.Key)`, `false`, "TestSharedRuntimesAreEvaluated"},
 		{"runtimes by the platform's layers", "policy.go", `r.runtimes(by, above, o`, `r.runtimes(by, r.layers, o`,
 			"TestSharedRuntimesAreEvaluated"},
 		{"any mode is supported", "policy.go", `if slices.Contains(supports, value) {`, `if value != "" {`, "TestProductModes"},
