@@ -28,7 +28,7 @@ func (m updateMaker) update(control Member) {
 	var left []string
 	for _, s := range m.sorted() {
 		if reason := m.leaves(s); reason != "" {
-			left = append(left, m.leave(s, reason, append(operationMaker{m.maker}.evacuate(s, ready), ready...)...))
+			left = append(left, m.leave(s, reason, append(operationMaker(m).evacuate(s, ready), ready...)...))
 		}
 	}
 
@@ -40,7 +40,7 @@ func (m updateMaker) update(control Member) {
 		before.after = []string{m.add(configure, canonical(m.drifted()))}
 	}
 	m.bring(before)
-	operationMaker{m.maker}.operate(ready)
+	operationMaker(m).operate(ready)
 }
 
 // bring joins and starts the members that should run and do not, after the actions of

@@ -165,10 +165,10 @@ func (s Stack) Log() string { return LogDir + "/" + s.Cluster }
 func (s Stack) Run() string { return "/run/slurm-" + s.Cluster }
 
 // Munge gives the paths of the stack's munged.
-func (s Stack) Munge() Munge { return Munge{s.Cluster} }
+func (s Stack) Munge() Munge { return Munge(s) }
 
 // Database gives the stack's accounting database.
-func (s Stack) Database() Database { return Database{s.Cluster} }
+func (s Stack) Database() Database { return Database(s) }
 
 // Backups is the directory of the stack's backups.
 func (s Stack) Backups() string { return BackupDir + "/" + s.Cluster }
