@@ -239,15 +239,18 @@ func (c configFiles) activate(ctx context.Context, todo cluster.Steps) error {
 	if err := push(ctx); err != nil || len(c.disk.RestartDue) == 0 {
 		return err
 	}
-	return c.restartWorkers(ctx)
+	return c.restartWorkers(ctx, todo.Workers)
 }
 
 // restartWorkers restarts each slurmd that has to restart and runs. Jobs go on. One that does not restart stays recorded: a start of the
-// worker restarts it, and one bad worker delays no change.
-func (c configFiles) restartWorkers(ctx context.Context) error {
+// worker restarts it, and one bad worker delays no change. isProof: the change needs these restarts, so that it does not work if all
+// of them fail.
+func (c configFiles) restartWorkers(ctx context.Context, isProof bool) error {
 	control, _ := c.rec.Unit.Control()
 	var mu sync.Mutex
 	var due []string
+	restarted := 0
+	var failed error
 	err := c.onEachWorker(func(m plan.Member) error {
 		if !slices.Contains(c.disk.RestartDue, m.Node) {
 			return nil
@@ -255,7 +258,11 @@ func (c configFiles) restartWorkers(ctx context.Context) error {
 		wk := c.worker(m)
 		res, err := wk.do(ctx, c.service(profile.Slurmd, "state"))
 		if err == nil && res[0].Service.Running {
-			err = wk.doAll(ctx, c.slurmd(m, control, "restart"))
+			if err = wk.doAll(ctx, c.slurmd(m, control, "restart")); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				restarted++
+			}
 		}
 		if err == nil || ctx.Err() != nil || errors.Is(err, runtimes.ErrStaleEpoch) {
 			return err
@@ -264,10 +271,16 @@ func (c configFiles) restartWorkers(ctx context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
 		due = append(due, m.Node)
+		if !isContactLost(err) {
+			failed = err
+		}
 		return nil
 	})
 	if err != nil {
 		return err
+	}
+	if isProof && restarted == 0 && failed != nil {
+		return failed
 	}
 	slices.Sort(due)
 	c.rec.RestartDue, c.disk.RestartDue = due, due // saved with the end of the change

@@ -225,6 +225,33 @@ func TestConfinementRestartsTheWorkers(t *testing.T) {
 	require.Equal(t, journal{}, c.record(t).journal)
 }
 
+// A slurmd that does not restart delays no other change. A change that needs the restarts, all of which fail, does not work.
+func TestSlurmdThatDoesNotRestart(t *testing.T) {
+	begin := func(due ...string) *fakeCluster {
+		c := newCluster(t)
+		rec := c.freshRecord()
+		rec.Unit.Effective.Config, rec.RestartDue = []byte(`{"confinement":"none"}`), due
+		c.put(t, rec)
+		c.wk.before = func(op runtimes.Op) error {
+			if op.Service != nil && op.Service.Verb == "restart" {
+				return &runtimes.OpError{Host: "gpu-1", Op: "restart slurmd", Message: "it ended"}
+			}
+			return nil
+		}
+		return c
+	}
+	c := begin()
+	require.ErrorContains(t, c.apply(t, plan.Configure, c.unit), "it ended")
+	require.Contains(t, c.conf(), "ProctrackType=proctrack/linuxproc", "the old files are back")
+
+	c = begin("gpu-1")
+	other := c.unit
+	other.Effective.Config = []byte(`{"confinement":"none","partitions":[{"name":"main","default":true},{"name":"quick"}]}`)
+	require.NoError(t, c.apply(t, plan.Configure, other))
+	require.Contains(t, c.conf(), "PartitionName=quick")
+	require.Equal(t, []string{"gpu-1"}, c.record(t).RestartDue)
+}
+
 // A worker joins only a controller that has its node.
 func TestJoinNeedsTheNodeInTheConfiguration(t *testing.T) {
 	c := newCluster(t)
