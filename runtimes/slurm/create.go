@@ -41,10 +41,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err != nil {
 		return err
 	}
-	if err := c.doAll(ctx, c.service(profile.Slurmdbd, "start")); err != nil {
-		return err
-	}
-	if err := (slurmdbd{c.control}).await(ctx); err != nil {
+	if _, err := c.bring(ctx, c.slurmdbd(), false); err != nil {
 		return err
 	}
 	ops := []runtimes.Op{c.sacctmgr("-i", "load", "file="+c.stack.Accounts())}
@@ -59,22 +56,17 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err != nil {
 		return err
 	}
-	if err := c.doAll(ctx, c.service(profile.Slurmctld, "start")); err != nil {
-		return err
-	}
-	if err := c.daemons.await(ctx); err != nil {
+	if _, err := c.bring(ctx, c.daemons.slurmctld(), false); err != nil {
 		return err
 	}
 	if err := c.associations.settleNow(ctx); err != nil {
 		return err
 	}
-	if c.rec.version().RequiresState() {
-		if err := c.doAll(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmctld, "start")); err != nil {
-			return err
-		}
-		if err := c.daemons.await(ctx); err != nil {
-			return err
-		}
+	if err := c.daemons.writeState(ctx); err != nil {
+		return err
+	}
+	if err := c.daemons.verifyConfig(ctx); err != nil {
+		return err
 	}
 	c.rec.Complete, c.rec.Files, c.rec.BackedUp = true, c.rec.input(), c.env.now().UTC().Truncate(time.Second)
 	if err := c.save(ctx); err != nil {

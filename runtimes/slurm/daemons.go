@@ -15,11 +15,6 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// controlServices are the daemons of a control stack in the order of their start.
-func controlServices() []string {
-	return []string{profile.Munged, profile.MariaDB, profile.Slurmdbd, profile.Slurmctld}
-}
-
 // serviceStates asks for the states of controlServices.
 func (c stackDaemons) serviceStates() []runtimes.Op {
 	var ops []runtimes.Op
@@ -35,16 +30,15 @@ type stackDaemons struct {
 	nodes nodeSet
 }
 
-// start starts the daemons of a complete control stack that do not run, in the order of dependency, and checks that
-// the stack serves. If accounting cannot serve, slurmctld starts nevertheless, and the error names accounting.
-// afterStop: the daemons ended by a stop of Berth's.
+// start brings the daemons of a complete control stack to what should run, in the order in which each needs the others: munged, the
+// database, slurmdbd, what slurmctld needs of accounting, slurmctld, the nodes. If accounting cannot serve, slurmctld starts nevertheless,
+// and the error names accounting. afterStop: the daemons ended by a stop of Berth's.
 func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
-	if err := c.startMunged(ctx); err != nil {
+	if _, err := c.bring(ctx, c.munged(), false); err != nil {
 		return err
 	}
-	var done cluster.Steps // a daemon that was started has read its files; one that already ran may not have
-	var down error
-	if done.Database, down = c.startAccounting(ctx); isContactLost(down) || errors.Is(down, runtimes.ErrStaleEpoch) || ctx.Err() != nil {
+	began, down := c.bringAccounting(ctx)
+	if isContactLost(down) || errors.Is(down, runtimes.ErrStaleEpoch) || ctx.Err() != nil {
 		return down
 	}
 	if err := c.checkAccounting(ctx, down); err != nil {
@@ -53,107 +47,57 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 		}
 		down = err
 	}
-	if err := (hungDaemons{c.control}).stop(ctx, c.daemon(profile.Slurmctld, c.cli("scontrol", "ping"))); err != nil {
-		return err
-	}
-	res, err := c.do(ctx, c.service(profile.Slurmctld, "state"))
+	done, err := c.bringController(ctx, cluster.Steps{}, gate{down, afterStop})
 	if err != nil {
 		return err
 	}
-	if !res[0].Service.Running {
-		if err := c.openGate(ctx, down, afterStop); err != nil {
-			return err
-		}
-		if res, err = c.do(ctx, c.service(profile.Slurmctld, "start")); err != nil {
-			return err
-		}
-		done.Restart = res[0].Changed
-	}
-	if err := c.await(ctx); err != nil {
-		return err
-	}
-	if c.disk.Anew || c.disk.Raised {
-		if err := c.serves(ctx, down); err != nil {
-			return err
-		}
-	}
-	if c.disk.Owed.Settle {
-		if err := c.settle(ctx); err != nil {
-			return err
-		}
-		done.Reconfigure, done.Settle = true, true
-	}
+	done.Database = began // a daemon that was started has read its files; one that already ran may not have
 	if err := c.clearPending(ctx, done); err != nil || down == nil {
 		return err
 	}
 	return fmt.Errorf("accounting is down, and slurmctld serves without it: %w", down)
 }
 
-// serves finishes a start of slurmctld: it clears Anew and FirstJob in the record, and ends the jobs that a crash lost. down is
-// the reason why accounting does not answer. A slurmctld that requires its state is restarted to write it: if it were killed
-// before, it would have none.
-func (c stackDaemons) serves(ctx context.Context, down error) error {
-	if c.disk.Anew && c.rec.version().RequiresState() {
-		if err := c.doAll(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmctld, "start")); err != nil {
-			return err
+// bringAccounting makes the database server and slurmdbd serve. A slurmdbd that its database refuses runs, and listens nowhere. began:
+// the process of slurmdbd is new.
+func (c stackDaemons) bringAccounting(ctx context.Context) (began bool, err error) {
+	if _, err := c.bring(ctx, c.database(), false); err != nil {
+		return false, err
+	}
+	return c.bring(ctx, c.slurmdbd(), false)
+}
+
+// bringController makes slurmctld serve with its files, and then brings its nodes there. todo has the steps that one that runs needs, and
+// g opens for one that does not run. done are the steps that a start did.
+//
+// Until a node is registered, which takes some seconds after a start, its jobs start no step, and its slurmd 22.05 crashes if slurmctld
+// sends it a reconfigure. A node that does not register in time holds up nothing else.
+func (c stackDaemons) bringController(ctx context.Context, todo cluster.Steps, g gate) (done cluster.Steps, err error) {
+	d := c.slurmctld()
+	d.gate = func(ctx context.Context) error { return c.open(ctx, g) }
+	if done.Restart, err = c.bring(ctx, d, todo.Restart); err != nil {
+		return done, err
+	}
+	if err := c.endStart(ctx, g); err != nil {
+		return done, err
+	}
+	owed := c.disk.Owed
+	if owed.Settle {
+		if err := c.nodes.awaitRegistration(ctx); ctx.Err() != nil {
+			return done, err
 		}
-		if err := c.await(ctx); err != nil {
-			return err
-		}
+		done.Settle, done.Reconfigure = true, true
 	}
-	c.rec.Anew, c.disk.Anew = false, false
-	crashed := c.disk.Raised
-	c.rec.Raised, c.disk.Raised = false, false
-	if err := c.saveDisk(ctx); err != nil || !crashed || down != nil {
-		return err
-	}
-	(jobRecords{c.control}).endLost(ctx)
-	return nil
-}
-
-// startMunged starts munged if it does not run.
-func (c stackDaemons) startMunged(ctx context.Context) error {
-	if err := (hungDaemons{c.control}).stop(ctx, c.daemon(profile.Munged, askMunged(c.stack.Munge().Socket()))); err != nil {
-		return err
-	}
-	return c.doAll(ctx, c.service(profile.Munged, "start"))
-}
-
-// startAccounting starts the database server and slurmdbd if they do not run, ends one that hangs, and waits until
-// slurmdbd answers. A slurmdbd that its database refuses runs, and listens nowhere. began: it started slurmdbd.
-func (c stackDaemons) startAccounting(ctx context.Context) (began bool, err error) {
-	if err := (hungDaemons{c.control}).stop(ctx, c.daemon(profile.MariaDB, askMariaDB())); err != nil {
-		return false, err
-	}
-	if err := c.doAll(ctx, c.service(profile.MariaDB, "start")); err != nil {
-		return false, err
-	}
-	if err := c.sql(ctx, c.stack.Database().GrantSQL()); err != nil {
-		return false, err
-	}
-	if err := (hungDaemons{c.control}).stop(ctx, c.daemon(profile.Slurmdbd, askSlurmdbd(c.control))); err != nil {
-		return false, err
-	}
-	res, err := c.do(ctx, c.service(profile.Slurmdbd, "start"))
-	if err != nil {
-		return false, err
-	}
-	return res[0].Changed, (slurmdbd{c.control}).await(ctx)
-}
-
-// settle follows a start of slurmctld. Until a node is registered, which takes some seconds,
-// its jobs start no step, and its slurmd 22.05 crashes if slurmctld sends it a
-// reconfigure. A node that does not register in time holds up nothing else.
-func (c stackDaemons) settle(ctx context.Context) error {
-	if err := c.nodes.awaitRegistration(ctx); ctx.Err() != nil {
-		return err
-	}
-	if c.disk.Owed.Reconfigure { // a start does not push files to nodes that run already
+	// A start does not push files to nodes that run already.
+	if todo.Restart || todo.Reconfigure || owed.Settle && owed.Reconfigure {
 		if err := c.reconfigure(ctx); err != nil {
-			return err
+			return done, err
 		}
 	}
-	return c.nodes.reconcile(ctx)
+	if err := c.verifyConfig(ctx); err != nil || !owed.Settle && !todo.Restart {
+		return done, err
+	}
+	return done, c.nodes.reconcile(ctx)
 }
 
 // updateUnits corrects the units of running daemons, which go on with their old settings.
@@ -192,13 +136,12 @@ func (c stackDaemons) updateUnitsOn(ctx context.Context, s site, starts []runtim
 	return nil
 }
 
-// await waits until slurmctld answers and runs the configuration of its
-// file. slurmctld exits 0 before it has read its configuration. Where a reconfigure
+// awaitSlurmctld waits until slurmctld answers. It exits 0 before it has read its configuration. Where a reconfigure
 // restarts it, its pid file names the old process for a moment.
-func (c stackDaemons) await(ctx context.Context) error {
+func (c stackDaemons) awaitSlurmctld(ctx context.Context) error {
 	ping := c.cli("scontrol", "ping")
 	var ended time.Time
-	err := c.env.poll(ctx, "slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+	return c.env.poll(ctx, "slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, c.service(profile.Slurmctld, "state"), ping)
 		if len(res) > 0 && !res[0].Service.Running {
 			if ended.IsZero() {
@@ -219,10 +162,15 @@ func (c stackDaemons) await(ctx context.Context) error {
 		}
 		return pingUp(res[1]), strings.TrimSpace(string(res[1].Data) + string(res[1].Stderr)), nil
 	})
-	if err != nil {
-		return err
+}
+
+// answers reports whether slurmctld answers.
+func (c stackDaemons) answers(ctx context.Context) (bool, error) {
+	res, err := c.do(ctx, c.cli("scontrol", "ping"))
+	if timedOut(err) {
+		return false, nil
 	}
-	return c.verifyConfig(ctx)
+	return err == nil && pingUp(res[0]), err
 }
 
 // reconfigure makes slurmctld and the nodes read their files. slurmctld tries for about 10 s
@@ -244,7 +192,7 @@ func (c stackDaemons) reconfigure(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.await(ctx)
+	return c.awaitSlurmctld(ctx)
 }
 
 // verifyConfig waits until slurmctld reports the configuration of its file.
@@ -256,76 +204,4 @@ func (c stackDaemons) verifyConfig(ctx context.Context) error {
 		}
 		return hashMatches(res[0]), "slurmctld does not report the configuration of its file", nil
 	})
-}
-
-// sql runs statements as soon as the server accepts connections.
-func (c stackDaemons) sql(ctx context.Context, statements string) error {
-	op := sqlOp(statements)
-	op.Run.TimeoutMS = int(c.env.timeouts.Ready.Milliseconds())
-	return c.env.poll(ctx, "database on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-		res, err := c.do(ctx, op)
-		if err != nil {
-			return false, "", err
-		}
-		if res[0].Exit == 0 {
-			return true, "", nil
-		}
-		refusal := c.exitError(op, res[0])
-		// 2002 and 2013: no server listens on the socket yet.
-		if text := string(res[0].Stderr); strings.Contains(text, "ERROR 2002") || strings.Contains(text, "ERROR 2013") {
-			return false, refusal.Error(), nil
-		}
-		return false, "", refusal
-	})
-}
-
-// makeDatabase makes the stack's own database, and first the server if the host has
-// none. One stack of a host does so at a time.
-func (c stackDaemons) makeDatabase(ctx context.Context) error {
-	defer c.env.lock("host " + c.host.Name())()
-	res, err := c.do(ctx, statOp(profile.DatabaseInstalled, profile.DatabaseData), c.service(profile.MariaDB, "state"))
-	if err != nil {
-		return err
-	}
-	if stats := res[0].Stats; !stats[0].Exists || !stats[1].Exists {
-		if err := c.checkNoDatabase(ctx, res[1].Service.Running); err != nil {
-			return err
-		}
-		_, err := c.do(ctx,
-			removeTreeOp(profile.DatabaseData), // of an interrupted attempt
-			ownDirOp(profile.DatabaseDir, 0o755, profile.DatabaseUser),
-			ownDirOp(profile.DatabaseData, 0o700, profile.DatabaseUser),
-			runtimes.Op{Run: &runtimes.Run{Program: "mariadb-install-db", Args: profile.InstallDBArgs(),
-				TimeoutMS: 2 * int(c.env.timeouts.Ready.Milliseconds())}},
-			writeOp(profile.DatabaseInstalled, cluster.File{Data: []byte("made by Berth\n"), Mode: 0o644}),
-		)
-		if err != nil {
-			return err
-		}
-	}
-	if err := c.doAll(ctx, c.service(profile.MariaDB, "start")); err != nil {
-		return err
-	}
-	return c.sql(ctx, c.stack.Database().CreateSQL())
-}
-
-// checkNoDatabase refuses to make the server over a database that may be in use: if
-// only the file DatabaseInstalled was lost, every instance of the host would lose
-// its accounting.
-func (c stackDaemons) checkNoDatabase(ctx context.Context, running bool) error {
-	others, err := c.file().others(ctx)
-	if err != nil {
-		return err
-	}
-	const lost = "host %s: %s is missing, but %s; if the database in %s is intact, create that file again"
-	for _, o := range others {
-		if o.Complete {
-			return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, o.Unit.Effective.Key.String()+" has its accounting in it",
-				profile.DatabaseData)
-		}
-	}
-	if running {
-		return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, "the server runs", profile.DatabaseData)
-	}
-	return nil
 }

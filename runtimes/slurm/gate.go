@@ -2,26 +2,28 @@ package slurm
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/cluster"
 )
 
-// openGate prepares a start of slurmctld: it checks the state, adds what the files name to accounting, and sets an id for
-// the next job that no job has. down is why accounting does not serve; nil: it does.
-func (c stackDaemons) openGate(ctx context.Context, down error, afterStop bool) error {
+// gate is what a start of slurmctld needs of the rest.
+type gate struct {
+	down      error // why accounting does not serve; nil: it does
+	afterStop bool  // the daemons ended by a stop of Berth's
+}
+
+// open prepares a start of slurmctld: it checks the state, adds what the files name to accounting, and sets an id for the next job that
+// no job has.
+func (c stackDaemons) open(ctx context.Context, g gate) error {
 	if err := c.checkState(ctx); err != nil {
 		return err
 	}
 	if err := c.addPending(ctx, cluster.Steps{Settle: true}); err != nil {
 		return err
 	}
-	if down == nil {
+	if g.down == nil {
 		if err := c.restoreAccounting(ctx); err != nil {
 			return err
 		}
@@ -32,14 +34,43 @@ func (c stackDaemons) openGate(ctx context.Context, down error, afterStop bool) 
 			return err
 		}
 		if !saved[0].Stats[0].Exists {
-			return down
+			return g.down
 		}
-		c.log.Warn("slurmctld starts without accounting", "cluster", c.stack.Cluster, "reason", down.Error())
+		c.log.Warn("slurmctld starts without accounting", "cluster", c.stack.Cluster, "reason", g.down.Error())
 	}
-	if afterStop {
+	if g.afterStop {
 		return nil
 	}
-	return c.raiseFirstJob(ctx, down == nil)
+	return c.raiseFirstJob(ctx, g.down == nil)
+}
+
+// endStart finishes a start of slurmctld that serves: it clears Anew and Raised in the record, and ends the jobs that a crash lost. A
+// slurmctld that requires its state is restarted to write it: if it were killed before, it would have none.
+func (c stackDaemons) endStart(ctx context.Context, g gate) error {
+	anew, crashed := c.disk.Anew, c.disk.Raised
+	if !anew && !crashed {
+		return nil
+	}
+	if anew {
+		if err := c.writeState(ctx); err != nil {
+			return err
+		}
+	}
+	c.rec.Anew, c.disk.Anew, c.rec.Raised, c.disk.Raised = false, false, false, false
+	if err := c.saveDisk(ctx); err != nil || !crashed || g.down != nil {
+		return err
+	}
+	(jobRecords{c.control}).endLost(ctx)
+	return nil
+}
+
+// writeState restarts a new slurmctld that requires its state, which it writes at its end.
+func (c stackDaemons) writeState(ctx context.Context) error {
+	if !c.rec.version().RequiresState() {
+		return nil
+	}
+	_, err := c.bring(ctx, c.slurmctld(), true)
+	return err
 }
 
 // restoreAccounting adds the QoS and accounts that slurmdbd lacks: slurmctld ends at once if a partition names a QoS that
@@ -123,29 +154,4 @@ func (c stackDaemons) writeFirstJob(ctx context.Context, first int) error {
 		return nil // a configure says why they cannot be rendered
 	}
 	return c.doAll(ctx, writeOp(c.stack.Conf(), raised[c.stack.Conf()]))
-}
-
-// errNoDatabase: the database server has no database of the cluster, or no tables of it.
-var errNoDatabase = errors.New("the database of the cluster is gone")
-
-// recordedJob returns the highest id of a job in the accounting database; 0: it has none.
-func (c stackDaemons) recordedJob(ctx context.Context) (int, error) {
-	op := sqlOp(c.stack.Database().LastJobSQL())
-	res, err := c.do(ctx, op)
-	if err != nil {
-		return 0, err
-	}
-	if res[0].Exit != 0 {
-		err := c.exitError(op, res[0])
-		if text := string(res[0].Stderr); strings.Contains(text, "ERROR 1049") || strings.Contains(text, "ERROR 1146") {
-			err = fmt.Errorf("host %s: %w: %w", c.host.Name(), errNoDatabase, err)
-		}
-		return 0, err
-	}
-	text := strings.TrimSpace(string(res[0].Data))
-	id, err := strconv.Atoi(text)
-	if err != nil {
-		return 0, fmt.Errorf("host %s: the highest id of a job in the database %s is %q", c.host.Name(), c.stack.Database().Name(), text)
-	}
-	return id, nil
 }

@@ -52,50 +52,25 @@ func isRefused(err error) bool {
 	return errors.As(err, &op) && op.Code == runtimes.CodeRefused
 }
 
-// answers reports whether slurmctld answers.
-func (c stackDaemons) answers(ctx context.Context) (bool, error) {
-	res, err := c.do(ctx, c.cli("scontrol", "ping"))
-	if timedOut(err) {
-		return false, nil
-	}
-	return err == nil && pingUp(res[0]), err
-}
-
-// daemon is a daemon that may hang.
-type daemon struct {
-	site
-	name  string // in the record, the log and errors
-	log   string // directory of its log
-	state runtimes.Op
-	stop  runtimes.Op
-	probe runtimes.Op // a call that needs an answer of the daemon
-}
-
-// daemon returns a daemon of the control stack.
-func (c stackDaemons) daemon(service string, probe runtimes.Op) daemon {
-	return daemon{c.site, service, c.stack.Log(), c.service(service, "state"), c.service(service, "stop"), probe}
-}
-
 // hungDaemons stops daemons that run and do not answer.
 type hungDaemons struct{ *control }
 
 // stop stops a daemon that runs and does not answer several probes in a row, each as
 // long as Slurm's clients wait. It has SIGTERM and time to write its state. The caller holds
-// the lock of the cluster.
-func (c hungDaemons) stop(ctx context.Context, d daemon) error {
-	res, err := d.do(ctx, d.state)
-	if err != nil || !res[0].Service.Running {
-		return err
+// the lock of the cluster. runs: the daemon runs, and answers.
+func (c hungDaemons) stop(ctx context.Context, d daemon) (runs bool, err error) {
+	if runs, err = d.runs(ctx, d.op("state")); err != nil || !runs {
+		return false, err
 	}
 	for range hungProbes {
 		if silent, err := c.isSilent(ctx, d); err != nil || !silent {
-			return err
+			return err == nil, err
 		}
 	}
 	if err := c.recordRestart(ctx, d.site, d.name, d.log); err != nil {
-		return err
+		return true, err
 	}
-	return d.doAll(ctx, d.stop)
+	return false, d.doAll(ctx, d.op("stop"))
 }
 
 // recordRestart records the restart of a daemon that hangs, before it. A daemon that hangs
@@ -172,9 +147,9 @@ func (c workerHosts) prepareHungWorker(ctx context.Context, wk site, node string
 		return err
 	}
 	hung := hungDaemons{c.control}
-	munged := daemon{wk, "munged on " + node, profile.WorkerMungeLog, c.service(profile.MungedWorker, "state"),
-		c.service(profile.MungedWorker, "stop"), askMunged(profile.WorkerMungeSocket)}
-	if err := hung.stop(ctx, munged); err != nil {
+	munged := daemon{site: wk, name: "munged on " + node, log: profile.WorkerMungeLog, probe: askMunged(profile.WorkerMungeSocket),
+		op: func(verb string) runtimes.Op { return c.service(profile.MungedWorker, verb) }}
+	if _, err := hung.stop(ctx, munged); err != nil {
 		return err
 	}
 	return hung.recordRestart(ctx, wk, "slurmd on "+node, profile.WorkerLog)

@@ -184,10 +184,10 @@ func (c lifecycle) stop(ctx context.Context) error {
 // recordLastUsage records what all jobs used. Nothing repairs the daemons of a unit that is to stop, so
 // accounting that does not run is started.
 func (c lifecycle) recordLastUsage(ctx context.Context) error {
-	if err := c.daemons.startMunged(ctx); err != nil {
+	if _, err := c.bring(ctx, c.munged(), false); err != nil {
 		return err
 	}
-	_, down := c.daemons.startAccounting(ctx)
+	_, down := c.daemons.bringAccounting(ctx)
 	if err := cmp.Or(c.daemons.checkAccounting(ctx, down), down); err != nil {
 		return err
 	}
@@ -209,8 +209,7 @@ func (c lifecycle) mayHaveJobs(ctx context.Context) (bool, error) {
 	if !c.rec.Complete || !c.rec.Stopped {
 		return c.rec.Complete, nil
 	}
-	res, err := c.do(ctx, c.service(profile.Slurmctld, "state"))
-	return err == nil && res[0].Service.Running, err
+	return c.runs(ctx, c.service(profile.Slurmctld, "state"))
 }
 
 // drainCluster drains all nodes and ends their jobs. It needs the controller, which
@@ -220,17 +219,16 @@ func (c lifecycle) drainCluster(ctx context.Context, owner drainOwner) error {
 		return err
 	}
 	// A slurmctld that answers is enough, whatever configuration it runs.
-	if up, err := c.daemons.answers(ctx); err != nil {
-		return err
-	} else if !up {
-		err := c.daemons.start(ctx, false)
-		if errors.Is(err, errLost) { // of accounting alone: slurmctld serves without it
-			if up, answerErr := c.daemons.answers(ctx); answerErr != nil || !up {
-				return cmp.Or(answerErr, err)
+	up, err := c.daemons.answers(ctx)
+	if err == nil && !up {
+		if err = c.daemons.start(ctx, false); errors.Is(err, errLost) { // of accounting alone, slurmctld serves without it
+			if up, unknown := c.daemons.answers(ctx); up || unknown != nil {
+				err = unknown
 			}
-		} else if err != nil {
-			return err
 		}
+	}
+	if err != nil {
+		return err
 	}
 	var names []string
 	for _, m := range c.rec.Joined {

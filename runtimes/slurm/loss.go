@@ -63,10 +63,10 @@ func (c stackDaemons) lostAccounting(ctx context.Context, down error) (gone, err
 
 // beginAnew replaces a lost state and lost accounting by empty ones. It keeps a state or accounting that exists.
 func (c stackDaemons) beginAnew(ctx context.Context) error {
-	if err := c.startMunged(ctx); err != nil {
+	if _, err := c.bring(ctx, c.munged(), false); err != nil {
 		return err
 	}
-	_, down := c.startAccounting(ctx)
+	_, down := c.bringAccounting(ctx)
 	if isContactLost(down) || errors.Is(down, runtimes.ErrStaleEpoch) || ctx.Err() != nil {
 		return down
 	}
@@ -85,7 +85,7 @@ func (c stackDaemons) beginAnew(ctx context.Context) error {
 		if err := c.makeDatabase(ctx); err != nil {
 			return err
 		}
-		if _, err := c.startAccounting(ctx); err != nil {
+		if _, err := c.bringAccounting(ctx); err != nil {
 			return err
 		}
 	}

@@ -76,12 +76,12 @@ func (c mungeKey) restore(ctx context.Context, st runtimes.FileStat, owners map[
 	case key == nil:
 		write = makeKey(c.stack)
 	}
-	munged, err := c.do(ctx, c.service(profile.Munged, "state"))
+	runs, err := c.runs(ctx, c.service(profile.Munged, "state"))
 	if err != nil {
 		return err
 	}
 	stop, start := []runtimes.Op{c.service(profile.Munged, "stop")}, []runtimes.Op{c.service(profile.Munged, "start")}
-	if !munged[0].Service.Running {
+	if !runs {
 		stop, start = nil, nil
 	}
 	err = c.doAll(ctx, append(stop, write)...)

@@ -209,8 +209,8 @@ func (c nodeSet) awaitRegistration(ctx context.Context) error {
 		})
 		runs := inParallel(unheard, func(m plan.Member) bool {
 			// From a host that does not answer, nothing is known: slurmctld does not reach it either.
-			res, err := c.worker(m).do(ctx, c.service(profile.Slurmd, "state"))
-			return err == nil && res[0].Service.Running
+			runs, err := c.worker(m).runs(ctx, c.service(profile.Slurmd, "state"))
+			return err == nil && runs
 		})
 		if i := slices.Index(runs, true); i >= 0 {
 			return false, "node " + unheard[i].Node + " is unknown", nil

@@ -182,9 +182,9 @@ func (c lifecycle) restartWorker(ctx context.Context, m plan.Member, a plan.Acti
 
 // restartControl restarts slurmctld and checks the nodes as after any start of it.
 func (c lifecycle) restartControl(ctx context.Context, a plan.Action) error {
-	if res, err := c.do(ctx, c.service(profile.Slurmctld, "state")); err != nil {
+	if runs, err := c.runs(ctx, c.service(profile.Slurmctld, "state")); err != nil {
 		return err
-	} else if !res[0].Service.Running && len(c.disk.Restarting) == 0 {
+	} else if !runs && len(c.disk.Restarting) == 0 {
 		return c.daemons.start(ctx, false)
 	}
 	if err := c.addPending(ctx, cluster.Steps{Settle: true}); err != nil {

@@ -39,6 +39,12 @@ func (s site) doAll(ctx context.Context, ops ...runtimes.Op) error {
 	return nil
 }
 
+// runs reports whether the process of a service runs. state asks for it.
+func (s site) runs(ctx context.Context, state runtimes.Op) (bool, error) {
+	res, err := s.do(ctx, state)
+	return err == nil && res[0].Service.Running, err
+}
+
 // exitError returns the error of a tool with a non-zero exit status.
 func (s site) exitError(op runtimes.Op, res runtimes.Result) error {
 	output := strings.TrimSpace(string(res.Stderr) + "\n" + string(res.Data))

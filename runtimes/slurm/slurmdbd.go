@@ -9,21 +9,10 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// slurmdbd is that daemon of a control stack.
-type slurmdbd struct{ *control }
-
-// restart restarts slurmdbd and waits until it answers.
-func (c slurmdbd) restart(ctx context.Context) error {
-	if err := c.doAll(ctx, c.service(profile.Slurmdbd, "restart")); err != nil {
-		return err
-	}
-	return c.await(ctx)
-}
-
-// await waits until slurmdbd answers, or has ended. It listens some time after its start, and slurmdbd 26.05
+// awaitSlurmdbd waits until slurmdbd answers, or has ended. It listens some time after its start, and slurmdbd 26.05
 // refuses connections for a moment after it accepted the first one.
-func (c slurmdbd) await(ctx context.Context) error {
-	question := askSlurmdbd(c.control)
+func (c *control) awaitSlurmdbd(ctx context.Context) error {
+	question := askSlurmdbd(c)
 	return c.env.poll(ctx, "slurmdbd on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, c.service(profile.Slurmdbd, "state"), question)
 		switch {

@@ -14,8 +14,8 @@ import (
 // Diff is how the files of a cluster differ from those of another one on the same host. A plan shows its changes, a configure does its
 // steps, and an observation reports it as not written yet.
 type Diff struct {
-	Files   map[string]File // of the wanted cluster, those with another content, by path
-	Changes []Change        // sorted by What
+	Have, Want map[string]File // all files of each cluster, by path; Have is nil if they are unknown
+	Changes    []Change        // sorted by What
 }
 
 // Change is one difference, with the step by which the daemons take it over.
@@ -32,9 +32,8 @@ func Compare(have, want *Cluster) (Diff, error) {
 	if err != nil {
 		return Diff{}, err
 	}
-	d := Diff{Files: map[string]File{}}
+	d := Diff{Want: wanted}
 	if have == nil {
-		d.Files = wanted
 		d.Changes = []Change{{"all files", plan.ClassRestart, Steps{Restart: true, Workers: true, Reconfigure: true, Database: true}}}
 		return d, nil
 	}
@@ -42,18 +41,21 @@ func Compare(have, want *Cluster) (Diff, error) {
 	if err != nil {
 		return Diff{}, err
 	}
-	for path, f := range wanted {
-		if !bytes.Equal(current[path].Data, f.Data) {
-			d.Files[path] = f
+	d.Have = current
+	for path := range wanted {
+		if d.Changed(path) {
 			d.Changes = append(d.Changes, want.changeOf(path)...)
 		}
 	}
-	if _, isChanged := d.Files[want.stack().Conf()]; isChanged {
+	if d.Changed(want.stack().Conf()) {
 		d.Changes = append(d.Changes, want.changedLines(old, conf)...)
 	}
 	slices.SortFunc(d.Changes, func(a, b Change) int { return strings.Compare(a.What, b.What) })
 	return d, nil
 }
+
+// Changed reports whether a wanted file has another content.
+func (d Diff) Changed(path string) bool { return !bytes.Equal(d.Have[path].Data, d.Want[path].Data) }
 
 // Steps returns the steps of all changes.
 func (d Diff) Steps() (all Steps) {

@@ -108,6 +108,9 @@ func TestUnknownClusterChangesWholly(t *testing.T) {
 	require.NoError(t, err)
 	all, err := want.Files()
 	require.NoError(t, err)
-	require.Equal(t, all, diff.Files)
+	require.Equal(t, all, diff.Want)
+	for path := range all {
+		require.True(t, diff.Changed(path), path)
+	}
 	require.Equal(t, Steps{Restart: true, Workers: true, Reconfigure: true, Database: true}, diff.Steps())
 }

@@ -1,0 +1,98 @@
+package slurm
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/cluster"
+)
+
+// fileChange is a change of the files of a control stack: from those that worked last to those of the record.
+type fileChange struct {
+	cluster.Diff
+	want       *cluster.Cluster
+	back       cluster.Diff // from an unfinished change to the record: a daemon that has started since has read its files
+	unreadable error        // why the files that worked last cannot be rendered
+}
+
+// change returns the change that the record asks for.
+func (c configFiles) change() (ch fileChange, err error) {
+	if ch.want, err = c.rec.cluster(); err != nil {
+		return ch, err
+	}
+	var applied *cluster.Cluster
+	if applied, ch.unreadable = c.disk.applied(); ch.unreadable == nil {
+		_, ch.unreadable = applied.Files()
+	}
+	if ch.unreadable != nil {
+		applied = nil
+	}
+	if ch.Diff, err = cluster.Compare(applied, ch.want); err != nil || c.disk.Writing == nil {
+		return ch, err
+	}
+	if begun, unread := c.disk.rendering(c.disk.Writing).cluster(); unread == nil { // else no file of it was written
+		ch.back, err = cluster.Compare(begun, ch.want)
+	}
+	return ch, err
+}
+
+// stepsFrom returns the steps that bring the daemons to the wanted files, from the journal and the state of the host.
+func (ch fileChange) stepsFrom(j journal, found hostState) cluster.Steps {
+	todo := j.Owed.Or(ch.Steps()).Or(ch.back.Steps())
+	todo.Reconfigure = todo.Reconfigure || found.differs
+	for path := range found.changed {
+		// A person changed it since the record was read.
+		if !ch.Changed(path) && j.Writing == nil {
+			todo = todo.Or(ch.want.StepsOf(path))
+		}
+	}
+	return todo
+}
+
+// hostState is how a host differs from the wanted cluster.
+type hostState struct {
+	changed map[string]cluster.File // files that have to be written
+	differs bool                    // slurmctld's memory differs from its files
+	// nodes are those of joined workers as the controller has them now. A fault of a node that leaves does not count against a file: its
+	// slurmd may be stopped already.
+	nodes []node
+}
+
+// find compares the host with the wanted cluster.
+func (c configFiles) find(ctx context.Context, ch fileChange) (found hostState, err error) {
+	tools, err := c.tools(ctx)
+	if err != nil {
+		return found, err
+	}
+	res, err := c.do(ctx, statOp(slices.Sorted(maps.Keys(ch.Want))...), queryOp(c.control, cli.ShowConfig()),
+		queryOp(c.control, tools.Nodes), queryOp(c.control, cli.Partitions()))
+	if err != nil {
+		return found, err
+	}
+	found.changed = map[string]cluster.File{}
+	for _, st := range res[0].Stats {
+		if f := ch.Want[st.Path]; !st.Exists || st.SHA256 != digest(f.Data) {
+			found.changed[st.Path] = f
+		}
+	}
+	found.differs = !hashMatches(res[1])
+	for _, p := range cluster.PartitionNames(ch.want.Partitions()) {
+		if c.rec.closing(partitionTarget(p)) && !c.rec.leaves(p) {
+			found.differs = true // it was being removed and is wanted again
+			c.rec.reopen(partitionTarget(p))
+		}
+	}
+	nodes, err := answer(c.site, tools.Nodes, res[2])
+	if err != nil {
+		return found, err
+	}
+	known, err := answer(c.site, cli.Partitions(), res[3])
+	if err != nil {
+		return found, err
+	}
+	found.differs = found.differs || len(ch.want.ChangedByHand(known, nodes, c.disk.closes)) > 0
+	found.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.HasJoined(n.Name) || c.rec.closing(nodeTarget(n.Name)) })
+	return found, nil
+}
