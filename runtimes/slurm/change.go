@@ -9,33 +9,42 @@ import (
 	"berth/runtimes/slurm/cluster"
 )
 
-// fileChange is a change of the files of a control stack: from those that worked last to those of the record.
+// fileChange is a change of the files of a control stack: from those that worked last to those of a record.
 type fileChange struct {
 	cluster.Diff
+	applied    *cluster.Cluster // whose files worked last; nil: they cannot be rendered
 	want       *cluster.Cluster
 	back       cluster.Diff // from an unfinished change to the record: a daemon that has started since has read its files
 	unreadable error        // why the files that worked last cannot be rendered
 }
 
-// change returns the change that the record asks for.
-func (c configFiles) change() (ch fileChange, err error) {
-	if ch.want, err = c.rec.cluster(); err != nil {
+// changeTo returns the change from the files of the record on the host to those of another record.
+func (r *record) changeTo(wanted *record) (ch fileChange, err error) {
+	if ch.want, err = wanted.cluster(); err != nil {
 		return ch, err
 	}
-	var applied *cluster.Cluster
-	if applied, ch.unreadable = c.disk.applied(); ch.unreadable == nil {
-		_, ch.unreadable = applied.Files()
+	if ch.applied, ch.unreadable = r.applied(); ch.unreadable == nil {
+		_, ch.unreadable = ch.applied.Files()
 	}
 	if ch.unreadable != nil {
-		applied = nil
+		ch.applied = nil
 	}
-	if ch.Diff, err = cluster.Compare(applied, ch.want); err != nil || c.disk.Writing == nil {
+	if ch.Diff, err = cluster.Compare(ch.applied, ch.want); err != nil || r.Writing == nil {
 		return ch, err
 	}
-	if begun, unread := c.disk.rendering(c.disk.Writing).cluster(); unread == nil { // else no file of it was written
+	if begun, unread := r.rendering(r.Writing).cluster(); unread == nil { // else no file of it was written
 		ch.back, err = cluster.Compare(begun, ch.want)
 	}
 	return ch, err
+}
+
+// possible returns the contents that the files on the host may have: those of the files that worked last, and of those that are being
+// written.
+func (ch fileChange) possible() []map[string]cluster.File {
+	if ch.back.Have == nil {
+		return []map[string]cluster.File{ch.Have}
+	}
+	return []map[string]cluster.File{ch.Have, ch.back.Have}
 }
 
 // stepsFrom returns the steps that bring the daemons to the wanted files, from the journal and the state of the host.

@@ -95,7 +95,7 @@ func (v *observation) addUnfinished(d *drifts) {
 	case rec.Writing != nil:
 		d.add(driftConfiguration, "unfinished change: its files may be written in part")
 	}
-	if changes := v.unwritten.Changes; len(changes) > 0 {
+	if changes := v.change.Changes; len(changes) > 0 {
 		d.add(driftConfiguration, "unfinished change: not written yet: "+namesOf(changes))
 	}
 	if len(rec.undeclaredUsers()) > 0 {

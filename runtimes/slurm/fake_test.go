@@ -305,7 +305,7 @@ func newCluster(t *testing.T) *fakeCluster {
 // freshRecord returns the record of the unit after its creation.
 func (c *fakeCluster) freshRecord() record {
 	rec := record{
-		Format: recordFormat, Cluster: cluster.Name(c.unit.Effective.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
+		Format: recordFormat, Cluster: cluster.Name(c.unit.Effective.Key), Unit: c.unit, phase: phase{Complete: true}, Hostname: "ctl",
 		Ports:  cluster.Ports{Slurmctld: cluster.FirstPort, Slurmdbd: cluster.FirstPort + 1},
 		upkeep: upkeep{MungeKey: digest([]byte("key")), BackedUp: c.now},
 	}

@@ -3,20 +3,20 @@ package slurm
 import (
 	"berth/runtimes"
 	"berth/runtimes/slurm/cluster"
+	"berth/runtimes/slurm/profile"
 )
 
 // fetched has the digest of each file that the slurmd of a worker fetches from slurmctld, by its
 // path on the worker.
 type fetched map[string]string
 
-// fetchedFiles returns what workers have once no step of a change is owed; nil: unknown.
-func (c *control) fetchedFiles() fetched {
-	applied, err := c.rec.appliedFiles()
-	if err != nil || c.rec.Owed != (cluster.Steps{}) || c.rec.Writing != nil {
+// fetched returns what workers have of the applied files once no step of a change is owed; nil: unknown.
+func (r *record) fetched(applied map[string]cluster.File) fetched {
+	if r.Owed != (cluster.Steps{}) || r.Writing != nil {
 		return nil
 	}
 	out := fetched{}
-	for here, there := range c.stack.FetchedFiles() {
+	for here, there := range (profile.Stack{Cluster: r.Cluster}).FetchedFiles() {
 		if f := applied[here]; len(f.Data) > 0 {
 			out[there] = digest(f.Data)
 		}

@@ -38,7 +38,7 @@ func (c configFiles) replace(ctx context.Context) (waits waitList, err error) {
 // a restart. It verifies that slurmctld runs them, that registered nodes still are,
 // and that each worker has them; otherwise it restores the old files.
 func (c configFiles) write(ctx context.Context) error {
-	ch, err := c.change()
+	ch, err := c.disk.changeTo(&c.rec)
 	if err != nil {
 		return err
 	}

@@ -46,6 +46,37 @@ const (
 	reasonRebooted = "Node unexpectedly rebooted"
 )
 
+// returnRule is ReturnToService (slurm.conf(5)): which DOWN nodes return when they register.
+type returnRule int
+
+// returnsAll: each node returns when its slurmd registers.
+const returnsAll returnRule = 2
+
+// returnRule returns that of the cluster.
+func (r *record) returnRule() returnRule {
+	set, err := cluster.Parse(r.Unit.Effective.Config)
+	if err != nil || set.Nodes == nil {
+		return returnsAll
+	}
+	return returnRule(set.Nodes.ReturnToService)
+}
+
+// isLeftDown reports whether a node that is DOWN is left to an administrator: one who set it
+// DOWN, or with ReturnToService=0 also one that slurmctld set DOWN and that has registered
+// since. slurmctld keeps the reason of a drain when it sets the node DOWN because it is
+// silent.
+func (r returnRule) isLeftDown(n node) bool {
+	switch {
+	case drainOwnerOf(n) == drainOperation:
+		return true // it was drained before it went silent, and returns with a resume
+	case r == returnsAll || n.Reason == "" || drainOwnerOf(n).isOwn():
+		return false
+	case n.Reason == reasonSilent || n.Reason == reasonRebooted:
+		return r == 0 && !n.Has("NOT_RESPONDING")
+	}
+	return true
+}
+
 // nodeSet changes the nodes of the cluster in slurmctld.
 type nodeSet struct {
 	*control
@@ -97,6 +128,7 @@ func hasShape(n node, m plan.Member) bool {
 // key exits 0 and never registers.
 func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 	m = cluster.Fitted(m, c.rec.Found[m.Node])
+	rule := c.rec.returnRule()
 	var last node
 	err := c.env.poll(ctx, "node "+m.Node+" at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		nodes, err := c.list(ctx)
@@ -108,7 +140,7 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 			return false, "the controller does not know it", nil
 		}
 		last = n
-		if n.State == "down" && c.isLeftDown(n) && !n.Has("NOT_RESPONDING") && hasShape(n, m) {
+		if n.State == "down" && rule.isLeftDown(n) && !n.Has("NOT_RESPONDING") && hasShape(n, m) {
 			return true, "", nil // its slurmd answers
 		}
 		if n.State == "down" && (n.Reason == reasonRebooted || drainOwnerOf(n).isOwn()) && !n.Has("NOT_RESPONDING") && hasShape(n, m) {
@@ -129,24 +161,6 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 		return c.undrain(ctx, m.Node)
 	}
 	return nil
-}
-
-// isLeftDown reports whether a node that is DOWN is left to an administrator: one who set it
-// DOWN, or with ReturnToService=0 also one that slurmctld set DOWN and that has registered
-// since. slurmctld keeps the reason of a drain when it sets the node DOWN because it is
-// silent. With ReturnToService=2 each node returns when its slurmd registers.
-func (c nodeSet) isLeftDown(n node) bool {
-	if drainOwnerOf(n) == drainOperation {
-		return true // it was drained before it went silent, and returns with a resume
-	}
-	set, err := cluster.Parse(c.rec.Unit.Effective.Config)
-	switch {
-	case err != nil || set.Nodes == nil || set.Nodes.ReturnToService == 2 || n.Reason == "" || drainOwnerOf(n).isOwn():
-		return false
-	case n.Reason == reasonSilent || n.Reason == reasonRebooted:
-		return set.Nodes.ReturnToService == 0 && !n.Has("NOT_RESPONDING")
-	}
-	return true
 }
 
 // drain drains nodes and verifies it. Nodes that an administrator drained keep that

@@ -240,13 +240,12 @@ type accountingReading struct {
 // fileReading is the state of the files of a complete stack.
 type fileReading struct {
 	modified map[string]string // how those differ that were changed or removed
-	applied  *cluster.Cluster  // whose files worked last; nil: they cannot be rendered
 	// directories of the controller that are otherwise than Berth made them, and how.
 	directories map[string]string
-	disks       []string     // of the controller, on which nothing can be written
-	unrendered  error        // they cannot be rendered
-	unwritten   cluster.Diff // what the record gives otherwise than the files that worked last
-	fetched     fetched      // what workers have of them
+	disks       []string   // of the controller, on which nothing can be written
+	unrendered  error      // they cannot be rendered
+	change      fileChange // what the record gives otherwise than the files that worked last
+	fetched     fetched    // what workers have of them
 }
 
 type workerReading struct {
@@ -264,33 +263,18 @@ type workerReading struct {
 
 // compareFiles compares the files of the stack with those that worked last.
 func (v *observation) compareFiles(stats []runtimes.FileStat, owners map[string]uint32) {
-	want, err := v.ctl.rec.hostFiles()
-	if err == nil {
-		err = v.compareClusters()
-	}
-	if err != nil {
-		v.unrendered = err
+	var err error
+	if v.change, err = v.ctl.disk.changeTo(&v.ctl.rec); cmp.Or(err, v.change.unreadable) != nil {
+		v.unrendered = cmp.Or(v.change.unreadable, err)
 		return
 	}
-	v.fetched = v.ctl.fetchedFiles()
+	v.fetched = v.ctl.rec.fetched(v.change.Have)
+	want := v.change.possible()
 	for _, st := range stats {
 		if fault := fileFault(want, v.ctl.host.Name(), st, owners); fault != "" {
 			v.modify(st.Path, fault)
 		}
 	}
-}
-
-// compareClusters compares the cluster whose files worked last with that of the record.
-func (v *observation) compareClusters() (err error) {
-	if v.applied, err = v.ctl.rec.applied(); err != nil {
-		return err
-	}
-	wanted, err := v.ctl.rec.cluster()
-	if err != nil {
-		return err
-	}
-	v.unwritten, err = cluster.Compare(v.applied, wanted)
-	return err
 }
 
 // modify notes how a file of the controller differs from what Berth wrote.
@@ -429,8 +413,8 @@ func (v *observation) readController(ctx context.Context) {
 	v.serving, v.nodes, v.version = true, nodes, config.Version
 	v.mismatch = !config.Matches
 	c.env.lastJobs.note(c.stack.Cluster, config.NextJob)
-	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil && !v.mismatch && v.applied != nil {
-		v.byHand = v.applied.ChangedByHand(known, nodes, c.disk.closes)
+	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil && !v.mismatch && v.change.applied != nil {
+		v.byHand = v.change.applied.ChangedByHand(known, nodes, c.disk.closes)
 	}
 	var others sync.WaitGroup
 	defer others.Wait()
@@ -503,7 +487,7 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail, lacks: v.lacks(m, programs, res[3].Stats)}
 	key := res[3].Stats[len(res[3].Stats)-1].SHA256
 	w.hasKey = key != "" && key == c.rec.MungeKey
-	if len(res) == len(ops) && len(v.modified) == 0 && len(v.unwritten.Changes) == 0 {
+	if len(res) == len(ops) && len(v.modified) == 0 && len(v.change.Changes) == 0 {
 		w.earlier = v.fetched.fault(m.Node, res[len(ops)-1].Stats)
 	}
 	for i, name := range []string{"munged", "slurmd"} {
@@ -659,7 +643,7 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		w.earlier = "" // nobody knows what it should be
 	}
 	isFit := n.State != "inval" && !n.Has("INVALID_REG") && hasShape(n, cluster.Fitted(m, v.ctl.rec.Found[m.Node]))
-	fault := newLifecycle(v.ctl).workers.slurmdFaultOf(m, n, w.earlier, isFit && hasLostJobs(n, v.jobs.earliest, v.controllerAge()))
+	fault := v.ctl.rec.slurmds().fault(n, w.earlier, isFit && hasLostJobs(n, v.jobs.earliest, v.controllerAge()))
 	switch {
 	case !ok:
 		return plan.Partial, "slurmd runs but the controller does not know the node"

@@ -29,48 +29,26 @@ type record struct {
 	Cluster string    `json:"cluster"`
 	Unit    plan.Unit `json:"unit"` // as last configured
 	// Files is the input from which the files on the host were rendered; nil: Unit and Joined.
-	Files    *fileInput    `json:"files,omitempty"`
-	Complete bool          `json:"complete"`
-	Stopped  bool          `json:"stopped,omitempty"`  // on purpose
-	Deleting bool          `json:"deleting,omitempty"` // no jobs are left; daemons are being removed
-	Hostname string        `json:"hostname"`           // the host's own name, which slurmctld requires
+	Files *fileInput `json:"files,omitempty"`
+	phase
+	Hostname string        `json:"hostname"` // the host's own name, which slurmctld requires
 	Ports    cluster.Ports `json:"ports"`
 	cluster.JoinedWorkers
-	cluster.PendingRemovals
-	// Closing has the time from which a target waits for its jobs. It survives a
-	// restart of the daemon, or a deadline would never be reached.
-	Closing map[string]time.Time `json:"closing,omitempty"`
 	journal
+	removals
+	starts
+	operations
 	upkeep
 	// People are all users with an account on the hosts or in Slurm because of this
 	// instance: recorded before they get one and until it is removed.
 	People []schema.UnixUser `json:"people,omitempty"`
 }
 
-// journal has the unverified steps of a change: each is recorded before its effect.
-type journal struct {
-	// Writing is the input of the files of an unfinished change; nil: no change is unfinished. Each file on the host is rendered from
-	// Files or from Writing.
-	Writing *fileInput `json:"writing,omitempty"`
-	// Owed are the steps that have to follow written files and started daemons, without Workers.
-	Owed cluster.Steps `json:"owed,omitzero"`
-	// RestartDue are the nodes whose slurmd has to restart if it runs.
-	RestartDue []string `json:"restart_due,omitempty"`
-}
-
-// with returns a journal with more steps. nodes are those whose slurmd Workers restarts.
-func (j journal) with(more cluster.Steps, nodes []string) journal {
-	if more.Workers {
-		j.RestartDue = slices.Compact(slices.Sorted(slices.Values(slices.Concat(j.RestartDue, nodes))))
-	}
-	more.Workers = false
-	j.Owed = j.Owed.Or(more)
-	return j
-}
-
-// equal reports whether two journals are equal.
-func (j journal) equal(o journal) bool {
-	return j.Owed == o.Owed && j.Writing == o.Writing && slices.Equal(j.RestartDue, o.RestartDue)
+// phase is how far the life of an instance has come.
+type phase struct {
+	Complete bool `json:"complete"`
+	Stopped  bool `json:"stopped,omitempty"`  // on purpose
+	Deleting bool `json:"deleting,omitempty"` // no jobs are left; daemons are being removed
 }
 
 // upkeep is the part of a record that no change of the instance affects.
@@ -81,33 +59,7 @@ type upkeep struct {
 	BackedUp time.Time `json:"backed_up,omitzero"`
 	// BackupFault is nil unless the last attempt failed.
 	BackupFault *backupFault `json:"backup_fault,omitempty"`
-	// Anew: slurmctld may start without its state, because a person accepted the loss. It ends when slurmctld serves.
-	Anew bool `json:"anew,omitempty"`
-	// Raised: slurmctld has not served since FirstJob was raised.
-	Raised bool `json:"raised,omitempty"`
-	// FirstJob is higher than the ids of jobs before the last crash of slurmctld; 0: it had none.
-	FirstJob int `json:"first_job,omitempty"`
-	// Hung has the time of the last restart of each daemon that did not answer.
-	Hung map[string]time.Time `json:"hung,omitempty"`
-	// Done are the ids of the operations that were done, the newest last. None is done again.
-	Done []string `json:"done_operations,omitempty"`
-	// Marked has what operations changed at nodes in the last minutes, by node.
-	Marked map[string]nodeMark `json:"marked_nodes,omitempty"`
-	// Restarting has the process of the daemon before its restart, by the id of the operation.
-	Restarting map[string]int `json:"restarting,omitempty"`
 }
-
-// nodeMark is what an operation changed at a node. slurmctld writes it down some seconds later: if it
-// is killed before, the mark brings it back. Later, only people change it.
-type nodeMark struct {
-	Drain   string    `json:"drain,omitempty"`   // reason
-	Resume  bool      `json:"resume,omitempty"`  // the drain of an operation was undone
-	Comment string    `json:"comment,omitempty"` // labels
-	At      time.Time `json:"at"`
-}
-
-// markLife is how long slurmctld may take to write a change down. It saves within 5 s.
-const markLife = time.Minute
 
 // fileInput is the changeable part of the input from which the files of a control stack are
 // rendered.
@@ -172,20 +124,6 @@ func (r *record) rendering(f *fileInput) *record {
 // appliedFiles renders the files that worked last.
 func (r *record) appliedFiles() (map[string]cluster.File, error) { return files(r.rendering(r.Files)) }
 
-// hostFiles returns the contents that the files on the host may have: those of the files that worked last, and of those that are being
-// written.
-func (r *record) hostFiles() ([]map[string]cluster.File, error) {
-	applied, err := r.appliedFiles()
-	if err != nil || r.Writing == nil {
-		return []map[string]cluster.File{applied}, err
-	}
-	next, err := files(r.rendering(r.Writing))
-	if err != nil {
-		return []map[string]cluster.File{applied}, nil // a write of files that cannot be rendered never began
-	}
-	return []map[string]cluster.File{applied, next}, nil
-}
-
 // input returns what the files are rendered from.
 func (r *record) input() *fileInput {
 	return &fileInput{r.Unit, r.JoinedWorkers.Clone(), r.PendingRemovals.Clone(), r.FirstJob}
@@ -236,16 +174,6 @@ func (r *record) workers() []plan.Member { return r.JoinedWorkers.Workers(&r.Uni
 
 // listed returns the members with a line in slurm.conf, by node.
 func (r *record) listed() []plan.Member { return r.JoinedWorkers.Listed(&r.Unit) }
-
-// leaves reports whether a partition, undeclared by now, still has running jobs.
-func (r *record) leaves(partition string) bool {
-	return slices.Contains(cluster.PartitionNames(r.Leaving), partition)
-}
-
-// closes reports whether a partition is being closed.
-func (r *record) closes(partition string) bool {
-	return r.leaves(partition) || r.closing(partitionTarget(partition))
-}
 
 // current returns the unit with its members and attachments as they are: a member that has not left
 // is as it joined, whatever was configured since, and a project whose jobs have not ended is still
@@ -304,20 +232,6 @@ func (r *record) setFound(node string, shape schema.Shape) {
 
 func (r *record) dropJoined(name string) {
 	r.Joined = slices.DeleteFunc(r.Joined, func(m plan.Member) bool { return m.Name == name })
-}
-
-// closing reports whether target is being closed.
-func (r *record) closing(target string) bool {
-	_, ok := r.Closing[target]
-	return ok
-}
-
-// reopen removes targets from Closing.
-func (r *record) reopen(targets ...string) {
-	r.Closing = maps.Clone(r.Closing)
-	for _, t := range targets {
-		delete(r.Closing, t)
-	}
 }
 
 // version is the declared version of Slurm, which each host was compared with.

@@ -15,16 +15,24 @@ type slurmdFault struct {
 	detail string     // empty: it need not
 }
 
-// slurmdFaultOf compares the running slurmd of a worker with the wanted one. n is its node in slurmctld. outdated says which file
+// wantedSlurmds is what the record says of the slurmds of all workers.
+type wantedSlurmds struct {
+	leavesDown returnRule
+	restartDue []string
+}
+
+func (r *record) slurmds() wantedSlurmds { return wantedSlurmds{r.returnRule(), r.RestartDue} }
+
+// fault compares the running slurmd of a worker with the wanted one. n is its node in slurmctld. outdated says which file
 // of slurmctld it has not fetched. hasLostJobs says that slurmctld has jobs on it that a boot ended.
-func (c workerHosts) slurmdFaultOf(m plan.Member, n node, outdated string, hasLostJobs bool) slurmdFault {
-	isLeft := n.State == "down" && c.nodes.isLeftDown(n)
+func (w wantedSlurmds) fault(n node, outdated string, hasLostJobs bool) slurmdFault {
+	isLeft := n.State == "down" && w.leavesDown.isLeftDown(n)
 	switch {
 	case n.State == "down" && !isLeft && n.Has("NOT_RESPONDING"): // first: a munged that hangs has to end, too
 		return slurmdFault{plan.Hung, "slurmd runs and does not answer the controller"}
 	case outdated != "":
 		return slurmdFault{plan.Partial, outdated}
-	case slices.Contains(c.rec.RestartDue, m.Node):
+	case slices.Contains(w.restartDue, n.Name):
 		return slurmdFault{plan.Partial, "its slurmd has to restart: it did not answer when the configuration changed"}
 	case isLeft:
 		return slurmdFault{}
@@ -37,8 +45,8 @@ func (c workerHosts) slurmdFaultOf(m plan.Member, n node, outdated string, hasLo
 	return slurmdFault{}
 }
 
-// slurmdFault asks the hosts for what slurmdFaultOf compares.
-func (c workerHosts) slurmdFault(ctx context.Context, wk site, m plan.Member, n node) (slurmdFault, error) {
+// slurmdFault asks the hosts for what the comparison of a slurmd needs.
+func (c workerHosts) slurmdFault(ctx context.Context, wk site, n node) (slurmdFault, error) {
 	have, err := wk.do(ctx, statOp(c.stack.FetchedPaths()...))
 	if err != nil {
 		return slurmdFault{}, err
@@ -51,19 +59,23 @@ func (c workerHosts) slurmdFault(ctx context.Context, wk site, m plan.Member, n 
 	if err != nil {
 		return slurmdFault{}, err
 	}
+	var files fetched
+	if applied, err := c.rec.appliedFiles(); err == nil {
+		files = c.rec.fetched(applied)
+	}
 	lost := hasLostJobs(n, earliestStarts(all), c.env.now().Sub(res[0].Service.Since))
-	return c.slurmdFaultOf(m, n, c.fetchedFiles().fault(m.Node, have[0].Stats), lost), nil
+	return c.rec.slurmds().fault(n, files.fault(n.Name, have[0].Stats), lost), nil
 }
 
 // slurmdVerb returns the verb for a running slurmd at a start of its worker: restart if it has a fault or is not registered. owned: it
 // belongs to this cluster, so that a restart of one that hangs is recorded.
-func (c workerHosts) slurmdVerb(ctx context.Context, wk site, m plan.Member, n node, owned bool) (string, error) {
-	fault, err := c.slurmdFault(ctx, wk, m, n)
+func (c workerHosts) slurmdVerb(ctx context.Context, wk site, n node, owned bool) (string, error) {
+	fault, err := c.slurmdFault(ctx, wk, n)
 	if err != nil {
 		return "", err
 	}
 	if fault.state == plan.Hung && owned {
-		if err := c.prepareHungWorker(ctx, wk, m.Node); err != nil {
+		if err := c.prepareHungWorker(ctx, wk, n.Name); err != nil {
 			return "", err
 		}
 	}
