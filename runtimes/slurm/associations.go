@@ -527,3 +527,27 @@ func (c associations) delete(ctx context.Context, ch accounting.Change) error {
 		return false, seen, waiting("accounting has jobs as active that have ended: %s", seen)
 	})
 }
+
+// removeAccount removes an account without users once no partition of slurmctld names it.
+func (c associations) removeAccount(ctx context.Context, ch accounting.Change) error {
+	partitions, err := ask(ctx, c.control, cli.Partitions())
+	if err != nil {
+		return err
+	}
+	for _, p := range partitions {
+		if slices.Contains(p.Accounts, ch.Names[0]) {
+			return waiting("account %s is still named by partition %s", ch.Names[0], p.Name)
+		}
+	}
+	return c.delete(ctx, ch)
+}
+
+// isDefaultOf reports whether a QoS is the default of an account that is kept.
+func isDefaultOf(have accounting.Tree, kept map[string]bool, qos string) bool {
+	for name, isKept := range kept {
+		if isKept && have.Accounts[name].Settings["defaultqos"] == qos {
+			return true
+		}
+	}
+	return false
+}

@@ -33,12 +33,6 @@ const (
 	backupRetry = 30 * time.Minute
 )
 
-// backupFault is the last attempt of a backup if it failed.
-type backupFault struct {
-	At    time.Time `json:"at"`
-	Error string    `json:"error"`
-}
-
 func (f *backupFault) String() string {
 	return fmt.Sprintf("the backup of %s failed, and the next attempt is after %s: %s", f.At.Format(time.RFC3339),
 		f.At.Add(backupRetry).Format(time.RFC3339), f.Error)
@@ -120,7 +114,7 @@ func (c backups) make(ctx context.Context, name string) error {
 // try restores the dump into a database of its own and compares it with the one that runs,
 // which had counts before the dump.
 func (c backups) try(ctx context.Context, name string, before counts) error {
-	if err := c.daemons.sql(ctx, c.stack.Database().CreateRestoreSQL()); err != nil {
+	if err := (databaseServer{c.control}).sql(ctx, c.stack.Database().CreateRestoreSQL()); err != nil {
 		return err
 	}
 	restore := backupOp("mariadb", c.stack.Database().RestoreArgs())
@@ -133,7 +127,7 @@ func (c backups) try(ctx context.Context, name string, before counts) error {
 	if err == nil {
 		after, err = c.count(ctx, false)
 	}
-	if dropped := c.daemons.sql(context.WithoutCancel(ctx), c.stack.Database().DropRestoreSQL()); err == nil {
+	if dropped := (databaseServer{c.control}).sql(context.WithoutCancel(ctx), c.stack.Database().DropRestoreSQL()); err == nil {
 		err = dropped
 	}
 	if err != nil {

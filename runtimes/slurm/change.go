@@ -69,14 +69,14 @@ type hostState struct {
 	nodes []node
 }
 
-// find compares the host with the wanted cluster.
-func (c configFiles) find(ctx context.Context, ch fileChange) (found hostState, err error) {
+// compareHost compares the host with the wanted cluster.
+func (c *control) compareHost(ctx context.Context, ch fileChange) (found hostState, err error) {
 	tools, err := c.tools(ctx)
 	if err != nil {
 		return found, err
 	}
-	res, err := c.do(ctx, statOp(slices.Sorted(maps.Keys(ch.Want))...), queryOp(c.control, cli.ShowConfig()),
-		queryOp(c.control, tools.Nodes), queryOp(c.control, cli.Partitions()))
+	res, err := c.do(ctx, statOp(slices.Sorted(maps.Keys(ch.Want))...), queryOp(c, cli.ShowConfig()),
+		queryOp(c, tools.Nodes), queryOp(c, cli.Partitions()))
 	if err != nil {
 		return found, err
 	}

@@ -11,12 +11,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/checksum"
 	"berth/runtimes/slurm/accounting"
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -270,17 +272,6 @@ func (c *control) saveDisk(ctx context.Context) error {
 	return c.doAll(ctx, c.file().write(&c.disk)...)
 }
 
-// updateRecord reads the record, changes it and writes it, for actions that run
-// while another action of the same cluster runs.
-func (c *control) updateRecord(ctx context.Context, change func(*record)) error {
-	defer c.env.lock("cluster " + c.stack.Cluster)()
-	if err := c.load(ctx); err != nil {
-		return err
-	}
-	change(&c.rec)
-	return c.save(ctx)
-}
-
 // close records the time from which target is being closed, unless it is closing
 // already. It is recorded before any effect, so the effect can be undone if the
 // target is wanted again. No other field is written: the rest of c.rec is not
@@ -339,17 +330,6 @@ func (c *control) forgetUsers(users []schema.UnixUser) []runtimes.Op {
 	return c.file().write(&c.disk)
 }
 
-// Targets that can be closing (record.Closing).
-func nodeTarget(node string) string { return "node " + node }
-
-func userTarget(user string) string { return "user " + user }
-
-func accountTarget(name string) string { return "account " + name }
-
-func qosTarget(name string) string { return "QoS " + name }
-
-func partitionTarget(name string) string { return "partition " + name }
-
 func (c *control) clusterTarget() string { return "cluster " + c.stack.Cluster }
 
 // readWorker parses the record of a worker that was read on s. A missing one is empty. One that is errDamaged belongs to
@@ -365,4 +345,21 @@ func (s site) readWorker(res runtimes.Result) (rec workerRecord, err error) {
 		return rec, fmt.Errorf("host %s: %s: %w", s.host.Name(), workerRecordPath, err)
 	}
 	return rec, nil
+}
+
+// gpuFiles returns the device files of a member's GPUs.
+func gpuFiles(m plan.Member) []string {
+	var paths []string
+	for _, g := range m.GPUs {
+		files, _ := cluster.DeviceFiles(g.Devices) // an invalid one was refused at the join
+		paths = append(paths, files...)
+	}
+	return paths
+}
+
+// installation is the version of Slurm that the control host has installed, as far as
+// it was asked.
+type installation struct {
+	mu      sync.Mutex
+	version cli.Version // empty: not asked
 }

@@ -4,25 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
-	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
-
-// serviceStates asks for the states of controlServices.
-func (c stackDaemons) serviceStates() []runtimes.Op {
-	var ops []runtimes.Op
-	for _, name := range controlServices() {
-		ops = append(ops, c.service(name, "state"))
-	}
-	return ops
-}
 
 // stackDaemons runs the daemons of the control stack and its database.
 type stackDaemons struct {
@@ -41,13 +28,13 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 	if isContactLost(down) || errors.Is(down, runtimes.ErrStaleEpoch) || ctx.Err() != nil {
 		return down
 	}
-	if err := c.checkAccounting(ctx, down); err != nil {
+	if err := (losses{c.control}).checkAccounting(ctx, down); err != nil {
 		if !c.ends {
 			return err
 		}
 		down = err
 	}
-	done, err := c.bringController(ctx, cluster.Steps{}, gate{down, afterStop})
+	done, err := c.bringController(ctx, cluster.Steps{}, gate{c.control, down, afterStop})
 	if err != nil {
 		return err
 	}
@@ -74,11 +61,11 @@ func (c stackDaemons) bringAccounting(ctx context.Context) (began bool, err erro
 // sends it a reconfigure. A node that does not register in time holds up nothing else.
 func (c stackDaemons) bringController(ctx context.Context, todo cluster.Steps, g gate) (done cluster.Steps, err error) {
 	d := c.slurmctld()
-	d.gate = func(ctx context.Context) error { return c.open(ctx, g) }
+	d.gate = g.open
 	if done.Restart, err = c.bring(ctx, d, todo.Restart); err != nil {
 		return done, err
 	}
-	if err := c.endStart(ctx, g); err != nil {
+	if err := g.endStart(ctx); err != nil {
 		return done, err
 	}
 	owed := c.disk.Owed
@@ -134,74 +121,4 @@ func (c stackDaemons) updateUnitsOn(ctx context.Context, s site, starts []runtim
 		}
 	}
 	return nil
-}
-
-// awaitSlurmctld waits until slurmctld answers. It exits 0 before it has read its configuration. Where a reconfigure
-// restarts it, its pid file names the old process for a moment.
-func (c stackDaemons) awaitSlurmctld(ctx context.Context) error {
-	ping := c.cli("scontrol", "ping")
-	var ended time.Time
-	return c.env.poll(ctx, "slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-		res, err := c.do(ctx, c.service(profile.Slurmctld, "state"), ping)
-		if len(res) > 0 && !res[0].Service.Running {
-			if ended.IsZero() {
-				ended = time.Now()
-			}
-			seen := c.whyEnded(profile.Slurmctld, res[0])
-			if c.rec.version().Reexecutes() && time.Since(ended) < 2*time.Second {
-				return false, seen, nil
-			}
-			return false, "", errors.New(seen)
-		}
-		ended = time.Time{}
-		if timedOut(err) { // a slow host
-			return false, err.Error(), nil
-		}
-		if err != nil {
-			return false, "", err
-		}
-		return pingUp(res[1]), strings.TrimSpace(string(res[1].Data) + string(res[1].Stderr)), nil
-	})
-}
-
-// answers reports whether slurmctld answers.
-func (c stackDaemons) answers(ctx context.Context) (bool, error) {
-	res, err := c.do(ctx, c.cli("scontrol", "ping"))
-	if timedOut(err) {
-		return false, nil
-	}
-	return err == nil && pingUp(res[0]), err
-}
-
-// reconfigure makes slurmctld and the nodes read their files. slurmctld tries for about 10 s
-// to reach a node that does not answer, and a slurmd 22.05 that starts in that time for
-// the first time crashes. So it waits for the end of the request if a worker is to join.
-func (c stackDaemons) reconfigure(ctx context.Context) error {
-	call := c.cli("scontrol", "reconfigure")
-	call.Run.TimeoutMS = int(c.env.timeouts.Ready.Milliseconds()) // with many nodes and jobs it takes longer than other calls
-	if _, err := c.runChecked(ctx, call); err != nil {
-		return err
-	}
-	joins := !c.rec.version().Reexecutes() &&
-		slices.ContainsFunc(c.rec.workers(), func(m plan.Member) bool { return !c.rec.HasJoined(m.Node) })
-	if joins {
-		if err := c.env.poll(ctx, "reconfigure at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-			agents, err := ask(ctx, c.control, cli.Agents())
-			return agents == 0, fmt.Sprintf("slurmctld sends %d requests to nodes", agents), err
-		}); err != nil {
-			return err
-		}
-	}
-	return c.awaitSlurmctld(ctx)
-}
-
-// verifyConfig waits until slurmctld reports the configuration of its file.
-func (c stackDaemons) verifyConfig(ctx context.Context) error {
-	return c.env.poll(ctx, "configuration of slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-		res, err := c.do(ctx, c.cli("scontrol", "show", "config"))
-		if err != nil {
-			return false, "", err
-		}
-		return hashMatches(res[0]), "slurmctld does not report the configuration of its file", nil
-	})
 }

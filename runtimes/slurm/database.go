@@ -12,8 +12,11 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
+// databaseServer is that of a control host, with the database of a stack in it.
+type databaseServer struct{ *control }
+
 // sql runs statements as soon as the server accepts connections.
-func (c stackDaemons) sql(ctx context.Context, statements string) error {
+func (c databaseServer) sql(ctx context.Context, statements string) error {
 	op := sqlOp(statements)
 	op.Run.TimeoutMS = int(c.env.timeouts.Ready.Milliseconds())
 	return c.env.poll(ctx, "database on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
@@ -33,9 +36,9 @@ func (c stackDaemons) sql(ctx context.Context, statements string) error {
 	})
 }
 
-// makeDatabase makes the stack's own database, and first the server if the host has
+// make makes the stack's own database, and first the server if the host has
 // none. One stack of a host does so at a time.
-func (c stackDaemons) makeDatabase(ctx context.Context) error {
+func (c databaseServer) make(ctx context.Context) error {
 	defer c.env.lock("host " + c.host.Name())()
 	res, err := c.do(ctx, statOp(profile.DatabaseInstalled, profile.DatabaseData), c.service(profile.MariaDB, "state"))
 	if err != nil {
@@ -66,7 +69,7 @@ func (c stackDaemons) makeDatabase(ctx context.Context) error {
 // checkNoDatabase refuses to make the server over a database that may be in use: if
 // only the file DatabaseInstalled was lost, every instance of the host would lose
 // its accounting.
-func (c stackDaemons) checkNoDatabase(ctx context.Context, running bool) error {
+func (c databaseServer) checkNoDatabase(ctx context.Context, running bool) error {
 	others, err := c.file().others(ctx)
 	if err != nil {
 		return err
@@ -88,7 +91,7 @@ func (c stackDaemons) checkNoDatabase(ctx context.Context, running bool) error {
 var errNoDatabase = errors.New("the database of the cluster is gone")
 
 // recordedJob returns the highest id of a job in the accounting database; 0: it has none.
-func (c stackDaemons) recordedJob(ctx context.Context) (int, error) {
+func (c databaseServer) recordedJob(ctx context.Context) (int, error) {
 	op := sqlOp(c.stack.Database().LastJobSQL())
 	res, err := c.do(ctx, op)
 	if err != nil {

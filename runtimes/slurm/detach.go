@@ -3,10 +3,7 @@ package slurm
 import (
 	"cmp"
 	"context"
-	"slices"
 
-	"berth/runtimes/slurm/accounting"
-	"berth/runtimes/slurm/cli"
 	"berth/schema"
 )
 
@@ -52,28 +49,4 @@ func (c associations) endProject(ctx context.Context, a schema.EffectiveAttachme
 		return err
 	}
 	return c.jobs.endBy(ctx, cmp.Or(a.OnJobs, c.rec.Unit.Effective.OnJobs), target, filter)
-}
-
-// removeAccount removes an account without users once no partition of slurmctld names it.
-func (c associations) removeAccount(ctx context.Context, ch accounting.Change) error {
-	partitions, err := ask(ctx, c.control, cli.Partitions())
-	if err != nil {
-		return err
-	}
-	for _, p := range partitions {
-		if slices.Contains(p.Accounts, ch.Names[0]) {
-			return waiting("account %s is still named by partition %s", ch.Names[0], p.Name)
-		}
-	}
-	return c.delete(ctx, ch)
-}
-
-// isDefaultOf reports whether a QoS is the default of an account that is kept.
-func isDefaultOf(have accounting.Tree, kept map[string]bool, qos string) bool {
-	for name, isKept := range kept {
-		if isKept && have.Accounts[name].Settings["defaultqos"] == qos {
-			return true
-		}
-	}
-	return false
 }

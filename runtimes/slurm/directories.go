@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -108,24 +107,6 @@ func diskFault(node string, st runtimes.FileStat) string {
 		return fmt.Sprintf("the disk of %s on %s is full: it has no space or no inode left; delete files there", st.Path, node)
 	}
 	return ""
-}
-
-// restoreDirectories corrects those of the controller. A file system may refuse that, which ends no action.
-func (c restoration) restoreDirectories(ctx context.Context, res []runtimes.Result) {
-	var ops []runtimes.Op
-	faults := controlFaults(c.stack, c.host.Name(), res)
-	for _, d := range controlDirectories(c.stack) {
-		if fault := faults[d.path]; fault != "" {
-			c.log.Warn("changed or removed directory restored", "host", c.host.Name(), "directory", d.path)
-			ops = append(ops, ownDirOp(d.path, d.mode, d.owner))
-		}
-	}
-	if len(ops) == 0 {
-		return
-	}
-	if err := c.doAll(ctx, ops...); err != nil {
-		c.log.Warn("directory not corrected", "host", c.host.Name(), "error", err.Error())
-	}
 }
 
 // fault returns how a directory is otherwise than Berth makes it; "": it is as made.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
 )
 
 // Timeouts bound calls to hosts. A zero field has its default.
@@ -152,4 +154,35 @@ func (w waitList) err() error {
 		reasons = append(reasons, fmt.Sprintf("and %d more", len(w)-most))
 	}
 	return waiting("%s", strings.Join(reasons, "; "))
+}
+
+// launchLife is how long an answer of accounting about the same jobs counts.
+const launchLife = time.Minute
+
+// launchAnswers has what accounting said last of the held jobs of each cluster.
+type launchAnswers struct {
+	mu sync.Mutex
+	of map[string]launchAnswer
+}
+
+type launchAnswer struct {
+	at    time.Time
+	jobs  cli.RunIDs
+	nodes map[string][]int // ids of jobs, by node
+}
+
+func (l *launchAnswers) get(cluster string, jobs cli.RunIDs, now time.Time) (map[string][]int, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.of[cluster]
+	return a.nodes, slices.Equal(a.jobs, jobs) && now.Sub(a.at) < launchLife
+}
+
+func (l *launchAnswers) put(cluster string, a launchAnswer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil {
+		l.of = map[string]launchAnswer{}
+	}
+	l.of[cluster] = a
 }

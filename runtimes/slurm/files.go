@@ -16,9 +16,9 @@ import (
 // configFiles keeps the files of the control stack as rendered from the record.
 type configFiles struct {
 	*control
-	daemons stackDaemons
-	nodes   nodeSet
-	jobs    jobQueue
+	daemons    stackDaemons
+	nodes      nodeSet
+	partitions partitionSet
 }
 
 // replace brings the files to the record. A removed partition whose jobs run stays in the
@@ -28,7 +28,7 @@ func (c configFiles) replace(ctx context.Context) (waits waitList, err error) {
 		c.disk.Files = c.disk.input()
 		c.rec.Files = c.disk.Files
 	}
-	if waits, err = c.closePartitions(ctx); err != nil {
+	if waits, err = c.partitions.closeUndeclared(ctx); err != nil {
 		return nil, err
 	}
 	return waits, c.write(ctx)
@@ -42,7 +42,7 @@ func (c configFiles) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := c.find(ctx, ch)
+	found, err := c.compareHost(ctx, ch)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (c configFiles) activate(ctx context.Context, todo cluster.Steps) error {
 			return err
 		}
 	}
-	if _, err := c.daemons.bringController(ctx, todo, gate{}); err != nil || len(c.disk.RestartDue) == 0 {
+	if _, err := c.daemons.bringController(ctx, todo, gate{control: c.control}); err != nil || len(c.disk.RestartDue) == 0 {
 		return err
 	}
 	return c.restartWorkers(ctx, todo.Workers)
@@ -239,7 +239,7 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]cluster.File, 
 	if err := c.doAll(ctx, writeOps(old)...); err != nil {
 		return err
 	}
-	up, err := c.daemons.answers(ctx)
+	up, err := c.answers(ctx)
 	if err != nil {
 		return err
 	}

@@ -8,22 +8,23 @@ import (
 	"berth/runtimes/slurm/cluster"
 )
 
-// gate is what a start of slurmctld needs of the rest.
+// gate is passed by each start of slurmctld.
 type gate struct {
+	*control
 	down      error // why accounting does not serve; nil: it does
 	afterStop bool  // the daemons ended by a stop of Berth's
 }
 
 // open prepares a start of slurmctld: it checks the state, adds what the files name to accounting, and sets an id for the next job that
 // no job has.
-func (c stackDaemons) open(ctx context.Context, g gate) error {
-	if err := c.checkState(ctx); err != nil {
+func (c gate) open(ctx context.Context) error {
+	if err := (losses{c.control}).checkState(ctx); err != nil {
 		return err
 	}
 	if err := c.addPending(ctx, cluster.Steps{Settle: true}); err != nil {
 		return err
 	}
-	if g.down == nil {
+	if c.down == nil {
 		if err := c.restoreAccounting(ctx); err != nil {
 			return err
 		}
@@ -34,19 +35,19 @@ func (c stackDaemons) open(ctx context.Context, g gate) error {
 			return err
 		}
 		if !saved[0].Stats[0].Exists {
-			return g.down
+			return c.down
 		}
-		c.log.Warn("slurmctld starts without accounting", "cluster", c.stack.Cluster, "reason", g.down.Error())
+		c.log.Warn("slurmctld starts without accounting", "cluster", c.stack.Cluster, "reason", c.down.Error())
 	}
-	if g.afterStop {
+	if c.afterStop {
 		return nil
 	}
-	return c.raiseFirstJob(ctx, g.down == nil)
+	return c.raiseFirstJob(ctx)
 }
 
 // endStart finishes a start of slurmctld that serves: it clears Anew and Raised in the record, and ends the jobs that a crash lost. A
 // slurmctld that requires its state is restarted to write it: if it were killed before, it would have none.
-func (c stackDaemons) endStart(ctx context.Context, g gate) error {
+func (c gate) endStart(ctx context.Context) error {
 	anew, crashed := c.disk.Anew, c.disk.Raised
 	if !anew && !crashed {
 		return nil
@@ -57,25 +58,16 @@ func (c stackDaemons) endStart(ctx context.Context, g gate) error {
 		}
 	}
 	c.rec.Anew, c.disk.Anew, c.rec.Raised, c.disk.Raised = false, false, false, false
-	if err := c.saveDisk(ctx); err != nil || !crashed || g.down != nil {
+	if err := c.saveDisk(ctx); err != nil || !crashed || c.down != nil {
 		return err
 	}
 	(jobRecords{c.control}).endLost(ctx)
 	return nil
 }
 
-// writeState restarts a new slurmctld that requires its state, which it writes at its end.
-func (c stackDaemons) writeState(ctx context.Context) error {
-	if !c.rec.version().RequiresState() {
-		return nil
-	}
-	_, err := c.bring(ctx, c.slurmctld(), true)
-	return err
-}
-
 // restoreAccounting adds the QoS and accounts that slurmdbd lacks: slurmctld ends at once if a partition names a QoS that
 // is missing. Users and limits follow with a configure: a new slurmdbd knows GPUs only from slurmctld.
-func (c stackDaemons) restoreAccounting(ctx context.Context) error {
+func (c gate) restoreAccounting(ctx context.Context) error {
 	of := associations{control: c.control}
 	want, err := c.rec.accounting()
 	if err != nil {
@@ -105,14 +97,14 @@ const jobMargin = 1000
 const maxFirstJob = 0x3ff0000 / 2
 
 // raiseFirstJob sets FirstJobId above each id that a job may have: after a crash, slurmctld would give the ids of the
-// last seconds again, and a slurmd that has the first of two such jobs drains its node. answers: accounting does.
-func (c stackDaemons) raiseFirstJob(ctx context.Context, answers bool) error {
+// last seconds again, and a slurmd that has the first of two such jobs drains its node.
+func (c gate) raiseFirstJob(ctx context.Context) error {
 	highest := c.env.lastJobs.of(c.stack.Cluster)
 	if !c.disk.Raised { // it has served since the last raise, and may have given ids
 		highest = max(highest, c.rec.FirstJob)
 	}
-	if answers {
-		recorded, err := c.recordedJob(ctx)
+	if c.down == nil {
+		recorded, err := databaseServer{c.control}.recordedJob(ctx)
 		if err != nil {
 			return err
 		}
@@ -127,7 +119,7 @@ func (c stackDaemons) raiseFirstJob(ctx context.Context, answers bool) error {
 
 // writeFirstJob records the id of the next job and writes it into the slurm.conf that the host has: that of the last change, or that of
 // an unfinished one, in whose partitions jobs may run already.
-func (c stackDaemons) writeFirstJob(ctx context.Context, first int) error {
+func (c gate) writeFirstJob(ctx context.Context, first int) error {
 	res, err := c.do(ctx, statOp(c.stack.Conf()))
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 func (c hardware) shapes(ctx context.Context, before *plan.Unit, lines map[string]schema.Shape) map[string]schema.Shape {
 	all := map[string]schema.Shape{}
 	var unknown []plan.Member
-	for _, m := range c.rec.listed() {
+	for _, m := range c.rec.withLine() {
 		was, ok := before.Member(m.Name)
 		keeps := c.rec.HasJoined(m.Node) || ok && was.Node == m.Node && was.HasResourcesOf(m)
 		kept, hasLine := lines[m.Node]
@@ -37,19 +37,4 @@ func (c hardware) shapes(ctx context.Context, before *plan.Unit, lines map[strin
 		}
 	}
 	return all
-}
-
-// awaitShape returns an error if the line of a new worker has another shape than its host, which
-// did not answer when the line was written, or has changed since. It records the shape: the next
-// plan writes the line, and then the worker joins. A shape of nodes with jobs is not changed.
-func (c workerHosts) awaitShape(ctx context.Context, m plan.Member, found schema.Shape) error {
-	have, want := cluster.Fitted(m, c.rec.Found[m.Node]), cluster.Fitted(m, found)
-	if c.rec.HasJoined(m.Node) || have.CPUs == want.CPUs && have.Shape == want.Shape {
-		return nil
-	}
-	if err := c.updateRecord(ctx, func(r *record) { r.setFound(m.Node, found) }); err != nil {
-		return err
-	}
-	return waiting("node %s: its line in slurm.conf lacks the sockets, cores and threads of the host; the next plan writes them before "+
-		"the join", m.Node)
 }

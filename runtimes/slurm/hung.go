@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -132,25 +131,4 @@ const recoveryTime = 40 * time.Second
 func hasLostJobs(n node, earliest map[string]int64, age time.Duration) bool {
 	start, ok := earliest[n.Name]
 	return ok && start < n.Booted && age > recoveryTime
-}
-
-// controllerAge returns how long slurmctld has run.
-func (v *observation) controllerAge() time.Duration {
-	return v.ctl.env.now().Sub(v.services[slices.Index(controlServices(), profile.Slurmctld)].Since)
-}
-
-// prepareHungWorker stops the munged of a worker if it hangs, and records that its slurmd is
-// restarted. Either keeps the node from answering slurmctld.
-func (c workerHosts) prepareHungWorker(ctx context.Context, wk site, node string) error {
-	defer c.env.lock("cluster " + c.stack.Cluster)()
-	if err := c.load(ctx); err != nil {
-		return err
-	}
-	hung := hungDaemons{c.control}
-	munged := daemon{site: wk, name: "munged on " + node, log: profile.WorkerMungeLog, probe: askMunged(profile.WorkerMungeSocket),
-		op: func(verb string) runtimes.Op { return c.service(profile.MungedWorker, verb) }}
-	if _, err := hung.stop(ctx, munged); err != nil {
-		return err
-	}
-	return hung.recordRestart(ctx, wk, "slurmd on "+node, profile.WorkerLog)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"berth/reconciler/plan"
 	"berth/runtimes/slurm/cluster"
 )
 
@@ -99,3 +100,26 @@ type nodeMark struct {
 
 // markLife is how long slurmctld may take to write a change down. It saves within 5 s.
 const markLife = time.Minute
+
+// labelMark begins the comment of a node whose labels operations set.
+const labelMark = "berth:"
+
+// fileInput is the changeable part of the input from which the files of a control stack are
+// rendered.
+type fileInput struct {
+	Unit plan.Unit `json:"unit"`
+	cluster.JoinedWorkers
+	cluster.PendingRemovals
+	FirstJob int `json:"first_job,omitempty"`
+}
+
+// Targets that can be closing (record.Closing).
+func nodeTarget(node string) string { return "node " + node }
+
+func userTarget(user string) string { return "user " + user }
+
+func accountTarget(name string) string { return "account " + name }
+
+func qosTarget(name string) string { return "QoS " + name }
+
+func partitionTarget(name string) string { return "partition " + name }

@@ -2,12 +2,9 @@ package slurm
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"berth/runtimes/slurm/cli"
@@ -17,40 +14,8 @@ import (
 // and gives the next job to the same node.
 const launchFailed = "launch failed requeued held"
 
-const (
-	// maxLaunches limits the held jobs of which accounting is asked for the node: the newest.
-	maxLaunches = 300
-	// launchLife is how long an answer of accounting about the same jobs counts.
-	launchLife = time.Minute
-)
-
-// launchAnswers has what accounting said last of the held jobs of each cluster.
-type launchAnswers struct {
-	mu sync.Mutex
-	of map[string]launchAnswer
-}
-
-type launchAnswer struct {
-	at    time.Time
-	jobs  cli.RunIDs
-	nodes map[string][]int // ids of jobs, by node
-}
-
-func (l *launchAnswers) get(cluster string, jobs cli.RunIDs, now time.Time) (map[string][]int, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.of[cluster]
-	return a.nodes, slices.Equal(a.jobs, jobs) && now.Sub(a.at) < launchLife
-}
-
-func (l *launchAnswers) put(cluster string, a launchAnswer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.of == nil {
-		l.of = map[string]launchAnswer{}
-	}
-	l.of[cluster] = a
-}
+// maxLaunches limits the held jobs of which accounting is asked for the node: the newest.
+const maxLaunches = 300
 
 // readLaunches sets the nodes on which the launch of held jobs failed last.
 func (v *observation) readLaunches(ctx context.Context, all []cli.QueuedJob) {
@@ -103,23 +68,11 @@ func lastNodes(runs []cli.Run) map[string][]int {
 	return nodes
 }
 
-// failedLaunches names the held jobs that a node could not start, with the next step; "": none.
-func (s snapshot) failedLaunches(node string) string {
-	jobs := s.launches[node]
-	if len(jobs) == 0 {
-		return ""
+// shortList cuts off a list of tasks in an id, as squeue does: 12_[1,3,5,...].
+func shortList(id string) string {
+	const longest = 64
+	if len(id) <= longest {
+		return id
 	}
-	const most = 5
-	names := strings.Join(jobs[:min(len(jobs), most)], ",")
-	more := ""
-	if len(jobs) > most {
-		more = fmt.Sprintf(" and %d more", len(jobs)-most)
-	}
-	return fmt.Sprintf("it could not start the jobs %s%s, which Slurm holds: the log of slurmd says why; then scontrol release %s",
-		names, more, names)
-}
-
-// joinNotes joins those that are not empty.
-func joinNotes(notes ...string) string {
-	return strings.Join(slices.DeleteFunc(notes, func(n string) bool { return n == "" }), "; ")
+	return id[:longest-4] + "...]"
 }

@@ -34,7 +34,7 @@ func newLifecycle(c *control) lifecycle {
 	l := lifecycle{control: c, jobs: jobQueue{c}, users: hostUsers{c}}
 	l.nodes = nodeSet{c, l.jobs}
 	l.daemons = stackDaemons{c, l.nodes}
-	l.files = configFiles{c, l.daemons, l.nodes, l.jobs}
+	l.files = configFiles{c, l.daemons, l.nodes, partitionSet{c, l.jobs}}
 	l.backups = backups{c, l.daemons}
 	l.reservations = reservations{c}
 	l.associations = associations{control: c, users: l.users, jobs: l.jobs}
@@ -188,7 +188,7 @@ func (c lifecycle) recordLastUsage(ctx context.Context) error {
 		return err
 	}
 	_, down := c.daemons.bringAccounting(ctx)
-	if err := cmp.Or(c.daemons.checkAccounting(ctx, down), down); err != nil {
+	if err := cmp.Or(losses{c.control}.checkAccounting(ctx, down), down); err != nil {
 		return err
 	}
 	err := jobRecords{c.control}.recordUsage(ctx, "")
@@ -219,10 +219,10 @@ func (c lifecycle) drainCluster(ctx context.Context, owner drainOwner) error {
 		return err
 	}
 	// A slurmctld that answers is enough, whatever configuration it runs.
-	up, err := c.daemons.answers(ctx)
+	up, err := c.answers(ctx)
 	if err == nil && !up {
 		if err = c.daemons.start(ctx, false); errors.Is(err, errLost) { // of accounting alone, slurmctld serves without it
-			if up, unknown := c.daemons.answers(ctx); up || unknown != nil {
+			if up, unknown := c.answers(ctx); up || unknown != nil {
 				err = unknown
 			}
 		}
@@ -316,7 +316,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 			if err := c.doAll(ctx, c.service(profile.MariaDB, "start")); err != nil {
 				return err
 			}
-			if err := c.daemons.sql(ctx, c.stack.Database().DropSQL()); err != nil {
+			if err := (databaseServer{c.control}).sql(ctx, c.stack.Database().DropSQL()); err != nil {
 				return err
 			}
 		}
@@ -390,4 +390,14 @@ func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) e
 	c.rec.reopen(nodeTarget(m.Node))
 	c.rec.Unit.Effective.OnJobs = applied
 	return c.save(ctx)
+}
+
+// checkVersions compares the installed versions of all hosts of the unit that can be
+// reached.
+func (c lifecycle) checkVersions(ctx context.Context) error {
+	i := &c.rec.Unit.Effective
+	err := c.checkVersion(ctx, i)
+	return errors.Join(err, c.onWorkers(ctx, func(ctx context.Context, wk site, _ plan.Member) error {
+		return wk.checkVersion(ctx, i)
+	}))
 }

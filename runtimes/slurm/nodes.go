@@ -127,7 +127,7 @@ func hasShape(n node, m plan.Member) bool {
 // Berth. For a node that stays DOWN it waits only until its slurmd answers. slurmd with a wrong
 // key exits 0 and never registers.
 func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
-	m = cluster.Fitted(m, c.rec.Found[m.Node])
+	m = cluster.WithShape(m, c.rec.Found[m.Node])
 	rule := c.rec.returnRule()
 	var last node
 	err := c.env.poll(ctx, "node "+m.Node+" at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
@@ -261,6 +261,31 @@ func (c nodeSet) reconcile(ctx context.Context) error {
 			if err := c.undrain(ctx, n.Name); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// restoreMarks repeats the changes of operations that slurmctld lost when it was killed just after them.
+func (c nodeSet) restoreMarks(ctx context.Context, nodes []node) error {
+	now := c.env.now()
+	for _, n := range nodes {
+		m, ok := c.rec.Marked[n.Name]
+		if !ok || now.Sub(m.At) > markLife+c.env.timeouts.Ready {
+			continue
+		}
+		var err error
+		switch {
+		case m.Drain != "" && !n.Has("DRAIN"):
+			err = c.drain(ctx, m.Drain, n.Name)
+		case m.Resume && n.Has("DRAIN") && drainOwnerOf(n) == drainOperation:
+			err = c.undrain(ctx, n.Name)
+		}
+		if err == nil && m.Comment != "" && n.Comment != m.Comment && (n.Comment == "" || strings.HasPrefix(n.Comment, labelMark)) {
+			_, err = c.runChecked(ctx, c.cli("scontrol", "update", "nodename="+n.Name, "comment="+m.Comment))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -17,9 +17,6 @@ import (
 // keptOperations limits record.Done.
 const keptOperations = 200
 
-// labelMark begins the comment of a node whose labels operations set.
-const labelMark = "berth:"
-
 // operate carries out an operation. It ends with a record on the control host that the operation is
 // done: a lost status does not bring it back.
 func (c lifecycle) operate(ctx context.Context, a plan.Action) error {
@@ -69,31 +66,6 @@ func (c lifecycle) mark(a plan.Action, comment string) {
 	m.At = now
 	marked[a.Node] = m
 	c.rec.Marked = marked
-}
-
-// restoreMarks repeats the changes of operations that slurmctld lost when it was killed just after them.
-func (c nodeSet) restoreMarks(ctx context.Context, nodes []node) error {
-	now := c.env.now()
-	for _, n := range nodes {
-		m, ok := c.rec.Marked[n.Name]
-		if !ok || now.Sub(m.At) > markLife+c.env.timeouts.Ready {
-			continue
-		}
-		var err error
-		switch {
-		case m.Drain != "" && !n.Has("DRAIN"):
-			err = c.drain(ctx, m.Drain, n.Name)
-		case m.Resume && n.Has("DRAIN") && drainOwnerOf(n) == drainOperation:
-			err = c.undrain(ctx, n.Name)
-		}
-		if err == nil && m.Comment != "" && n.Comment != m.Comment && (n.Comment == "" || strings.HasPrefix(n.Comment, labelMark)) {
-			_, err = c.runChecked(ctx, c.cli("scontrol", "update", "nodename="+n.Name, "comment="+m.Comment))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // operateOn has the effect of an operation on its member. It returns the comment of its node for labels.

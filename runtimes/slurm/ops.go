@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -155,4 +156,21 @@ func removeSharedDirs() []runtimes.Op {
 		ops[i] = removeEmptyOp(op.Dir.Path)
 	}
 	return ops
+}
+
+// uidsOp asks a host for the uids of users. They are as declared if it prints uids.
+func uidsOp(users []schema.UnixUser) runtimes.Op {
+	args := []string{"-u"}
+	for _, u := range users {
+		args = append(args, u.Name)
+	}
+	return runtimes.Op{Run: &runtimes.Run{Program: "id", Args: args, TimeoutMS: int(localTimeout.Milliseconds()), AllowExit: true}}
+}
+
+func uids(users []schema.UnixUser) string {
+	text := ""
+	for _, u := range users {
+		text += fmt.Sprintln(u.UID)
+	}
+	return text
 }

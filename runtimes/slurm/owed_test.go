@@ -28,16 +28,16 @@ func TestExistingDatabaseIsNotOverwritten(t *testing.T) {
 	c.ctl.files[profile.DatabaseData+"/ibdata1"] = []byte("accounting")
 
 	// Its server runs.
-	require.ErrorContains(t, c.on(t).daemons.makeDatabase(t.Context()), profile.DatabaseInstalled)
+	require.ErrorContains(t, databaseServer{c.on(t).control}.make(t.Context()), profile.DatabaseInstalled)
 	// Another instance is complete.
 	c.ctl.services[profile.MariaDB] = false
 	c.ctl.files[records] = neighbour.encode()
-	require.ErrorContains(t, c.on(t).daemons.makeDatabase(t.Context()), "two")
+	require.ErrorContains(t, databaseServer{c.on(t).control}.make(t.Context()), "two")
 	require.Equal(t, "accounting", string(c.ctl.files[profile.DatabaseData+"/ibdata1"]))
 	require.False(t, c.ctl.ran("mariadb-install-db"))
 	// An interrupted attempt is repeated.
 	delete(c.ctl.files, records)
-	require.NoError(t, c.on(t).daemons.makeDatabase(t.Context()))
+	require.NoError(t, databaseServer{c.on(t).control}.make(t.Context()))
 	require.True(t, c.ctl.ran("mariadb-install-db"))
 	require.Contains(t, c.ctl.files, profile.DatabaseInstalled)
 }

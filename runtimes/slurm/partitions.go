@@ -13,13 +13,19 @@ import (
 	"berth/schema"
 )
 
-// closePartitions removes the partitions that slurmctld has and that are not declared, before
+// partitionSet removes partitions from slurmctld.
+type partitionSet struct {
+	*control
+	jobs jobQueue
+}
+
+// closeUndeclared removes the partitions that slurmctld has and that are not declared, before
 // their lines are removed: without its line, a reconfigure ends each job that was
 // submitted to a partition, also one that runs in another partition. A closed partition is
 // inactive, as a draining one still starts queued jobs. One whose jobs run is recorded as
 // leaving, and waits says so. Nobody knows the line of one that was made by hand, so
 // all files wait for its jobs.
-func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err error) {
+func (c partitionSet) closeUndeclared(ctx context.Context) (waits waitList, err error) {
 	set, err := cluster.Parse(c.rec.Unit.Effective.Config)
 	if err != nil {
 		return nil, err
@@ -61,7 +67,7 @@ func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err e
 }
 
 // closePartition closes a partition, ends its jobs by rule, and deletes it.
-func (c configFiles) closePartition(ctx context.Context, p string, rule *schema.OnJobs, stay []string) error {
+func (c partitionSet) closePartition(ctx context.Context, p string, rule *schema.OnJobs, stay []string) error {
 	if err := c.close(ctx, partitionTarget(p)); err != nil {
 		return err
 	}
@@ -77,7 +83,7 @@ func (c configFiles) closePartition(ctx context.Context, p string, rule *schema.
 // deletePartition deletes a closed partition from slurmctld. Pending jobs go to their
 // other partitions and are cancelled if they have none: only now, because until then
 // the partition may be wanted again.
-func (c configFiles) deletePartition(ctx context.Context, p string, stay []string) error {
+func (c partitionSet) deletePartition(ctx context.Context, p string, stay []string) error {
 	remove := c.cli("scontrol", "delete", "partitionname="+p)
 	return c.env.poll(ctx, "delete partition "+p, func(ctx context.Context) (bool, string, error) {
 		refused, err := c.jobs.takeFrom(ctx, p, stay)

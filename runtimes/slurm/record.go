@@ -61,15 +61,6 @@ type upkeep struct {
 	BackupFault *backupFault `json:"backup_fault,omitempty"`
 }
 
-// fileInput is the changeable part of the input from which the files of a control stack are
-// rendered.
-type fileInput struct {
-	Unit plan.Unit `json:"unit"`
-	cluster.JoinedWorkers
-	cluster.PendingRemovals
-	FirstJob int `json:"first_job,omitempty"`
-}
-
 // workerRecord is kept on a worker and names its cluster. A worker belongs to one
 // cluster at a time.
 type workerRecord struct {
@@ -133,7 +124,7 @@ func (r *record) input() *fileInput {
 func (r *record) cluster() (*cluster.Cluster, error) {
 	return cluster.New(cluster.Declaration{
 		Name: r.Cluster, Unit: &r.Unit, JoinedWorkers: r.JoinedWorkers, PendingRemovals: r.PendingRemovals, People: r.People,
-		At: cluster.Place{Hostname: r.Hostname, Ports: r.Ports, FirstJob: r.FirstJob},
+		At: cluster.ControlHost{Hostname: r.Hostname, Ports: r.Ports, FirstJob: r.FirstJob},
 	})
 }
 
@@ -172,8 +163,8 @@ func (r *record) users() []schema.UnixUser { return cluster.Users(&r.Unit, r.Peo
 // workers returns the members with a line in slurm.conf, by node, with the CPUs and the shape in it.
 func (r *record) workers() []plan.Member { return r.JoinedWorkers.Workers(&r.Unit) }
 
-// listed returns the members with a line in slurm.conf, by node.
-func (r *record) listed() []plan.Member { return r.JoinedWorkers.Listed(&r.Unit) }
+// withLine returns the members with a line in slurm.conf, by node.
+func (r *record) withLine() []plan.Member { return r.JoinedWorkers.WithLine(&r.Unit) }
 
 // current returns the unit with its members and attachments as they are: a member that has not left
 // is as it joined, whatever was configured since, and a project whose jobs have not ended is still
@@ -256,4 +247,19 @@ func (r *record) people() []schema.UnixUser {
 func (r *record) undeclaredUsers() []schema.UnixUser {
 	users := r.users()
 	return slices.DeleteFunc(slices.Clone(r.People), func(u schema.UnixUser) bool { return slices.Contains(users, u) })
+}
+
+// backupFault is the last attempt of a backup if it failed.
+type backupFault struct {
+	At    time.Time `json:"at"`
+	Error string    `json:"error"`
+}
+
+// accountOf returns the account of the jobs of a unit without attachments.
+func accountOf(u *plan.Unit) string {
+	set, err := cluster.Parse(u.Effective.Config)
+	if err != nil || u.Effective.Key.Kind == schema.KindSharedRuntime {
+		return cluster.MembersAccount
+	}
+	return set.UsersAccount()
 }

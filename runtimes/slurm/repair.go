@@ -131,3 +131,32 @@ func (c restoration) repair(ctx context.Context, applied *cluster.Cluster, broke
 	}
 	return nil
 }
+
+// updateRecord reads the record, changes it and writes it, for actions that run
+// while another action of the same cluster runs.
+func (c *control) updateRecord(ctx context.Context, change func(*record)) error {
+	defer c.env.lock("cluster " + c.stack.Cluster)()
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	change(&c.rec)
+	return c.save(ctx)
+}
+
+// restoreDirectories corrects those of the controller. A file system may refuse that, which ends no action.
+func (c restoration) restoreDirectories(ctx context.Context, res []runtimes.Result) {
+	var ops []runtimes.Op
+	faults := controlFaults(c.stack, c.host.Name(), res)
+	for _, d := range controlDirectories(c.stack) {
+		if fault := faults[d.path]; fault != "" {
+			c.log.Warn("changed or removed directory restored", "host", c.host.Name(), "directory", d.path)
+			ops = append(ops, ownDirOp(d.path, d.mode, d.owner))
+		}
+	}
+	if len(ops) == 0 {
+		return
+	}
+	if err := c.doAll(ctx, ops...); err != nil {
+		c.log.Warn("directory not corrected", "host", c.host.Name(), "error", err.Error())
+	}
+}

@@ -60,12 +60,6 @@ func (v *observation) compareReservations(ctx context.Context) {
 	v.reserved = reservedByHand(have, now)
 }
 
-// handReservation is a reservation that a person made, at one of its nodes.
-type handReservation struct {
-	text          string
-	isMaintenance bool // no job starts on the node
-}
-
 // reservedByHand returns the reservations of people that are now, by node.
 func reservedByHand(have []cli.Reservation, now time.Time) map[string]handReservation {
 	reserved := map[string]handReservation{}

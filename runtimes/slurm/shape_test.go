@@ -84,16 +84,16 @@ func TestNodeLineFitsItsHost(t *testing.T) {
 			Data: conf.Data, Mode: conf.Mode}))
 	}
 	fourSockets := schema.Shape{Sockets: 4, CoresPerSocket: 8, ThreadsPerCore: 2}
-	require.Equal(t, fourSockets, cluster.Fitted(plan.Member{CPUs: 32}, fourSockets).Shape, "one CPU of each core")
+	require.Equal(t, fourSockets, cluster.WithShape(plan.Member{CPUs: 32}, fourSockets).Shape, "one CPU of each core")
 	require.Equal(t, schema.Shape{Sockets: 3, CoresPerSocket: 8, ThreadsPerCore: 2},
-		cluster.Fitted(plan.Member{CPUs: 48}, fourSockets).Shape, "whole sockets")
+		cluster.WithShape(plan.Member{CPUs: 48}, fourSockets).Shape, "whole sockets")
 }
 
 // A job of one GPU gets whole cores, so the share of each GPU is one of whole cores.
 func TestShareOfAGPUIsOfWholeCores(t *testing.T) {
 	gpus := func(n int) []schema.GPU { return []schema.GPU{{Type: "a100", Count: n}} }
 	for _, one := range []struct{ cpus, gpus, share int }{{32, 4, 8}, {32, 6, 4}, {31, 4, 6}, {16, 4, 4}, {16, 3, 5}, {4, 4, 1}} {
-		require.Equal(t, one.share, cluster.CPUsPerGPU(cluster.Fitted(plan.Member{CPUs: one.cpus, GPUs: gpus(one.gpus)}, twoByEightByTwo)),
+		require.Equal(t, one.share, cluster.CPUsPerGPU(cluster.WithShape(plan.Member{CPUs: one.cpus, GPUs: gpus(one.gpus)}, twoByEightByTwo)),
 			"%+v", one)
 	}
 	require.Equal(t, 5, cluster.CPUsPerGPU(plan.Member{CPUs: 32, GPUs: gpus(6)}), "without a shape")

@@ -23,6 +23,20 @@
 // and is undone before the next action. Owed are the steps that are not verified yet, of a change or of a start of slurmctld, and
 // RestartDue the nodes whose slurmd has to start again: a start of the worker does that if the change could not.
 //
+// The daemons are brought to what should run in the order in which each needs the others, after any fault and after any change. One
+// that hangs is stopped first. A start of slurmctld passes the gate, which the record has as a journal of its own:
+//
+//	munged ─▶ database ─▶ slurmdbd ─▶ gate ─▶ slurmctld serves ─▶ nodes registered, with its files
+//	                                   │             │                        │
+//	               Owed.Settle, Raised ┘             └ Raised, Anew cleared   └ Owed cleared
+//
+// The gate refuses a lost state or lost accounting unless a person accepted the loss (Anew), adds the accounts and QoS that the files
+// name, and raises the id of the first job above each id that a job may have (FirstJob). Without slurmdbd, slurmctld starts from the
+// accounting that it saved.
+//
+// What is no longer wanted takes no more jobs (Closing) and waits for those that run (Leaving, Detaching). An operation of a person is
+// recorded before a restart (Restarting) and when it is done (Done).
+//
 // The type lifecycle applies the verbs of a plan. It uses one type for each part of a cluster:
 // the daemons of the control stack, its files, the nodes in slurmctld, the queue of
 // jobs, users in Slurm and on hosts, and the hosts of workers. All of them change the
@@ -53,7 +67,6 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/jobs"
-	"berth/schema"
 	"berth/schema/queue"
 )
 
@@ -88,15 +101,6 @@ func New(o Options) *Runtime {
 	return &Runtime{env: env, Queue: jobs.New(jobs.Options{
 		Hosts: env.hosts, Cluster: cluster.Name, Account: accountOf, Timeout: t.Call, Now: env.now, KeepsEnded: keepsEnded,
 	})}
-}
-
-// accountOf returns the account of the jobs of a unit without attachments.
-func accountOf(u *plan.Unit) string {
-	set, err := cluster.Parse(u.Effective.Config)
-	if err != nil || u.Effective.Key.Kind == schema.KindSharedRuntime {
-		return cluster.MembersAccount
-	}
-	return set.UsersAccount()
 }
 
 // keepsEnded returns MinJobAge of a unit; its default is 300 s (slurm.conf(5)).

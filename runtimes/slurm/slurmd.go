@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"berth/reconciler/plan"
+	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 )
@@ -46,7 +47,7 @@ func (w wantedSlurmds) fault(n node, outdated string, hasLostJobs bool) slurmdFa
 }
 
 // slurmdFault asks the hosts for what the comparison of a slurmd needs.
-func (c workerHosts) slurmdFault(ctx context.Context, wk site, n node) (slurmdFault, error) {
+func (c *control) slurmdFault(ctx context.Context, wk site, n node) (slurmdFault, error) {
 	have, err := wk.do(ctx, statOp(c.stack.FetchedPaths()...))
 	if err != nil {
 		return slurmdFault{}, err
@@ -55,7 +56,7 @@ func (c workerHosts) slurmdFault(ctx context.Context, wk site, n node) (slurmdFa
 	if err != nil {
 		return slurmdFault{}, err
 	}
-	all, err := ask(ctx, c.control, cli.Snapshot())
+	all, err := ask(ctx, c, cli.Snapshot())
 	if err != nil {
 		return slurmdFault{}, err
 	}
@@ -69,7 +70,7 @@ func (c workerHosts) slurmdFault(ctx context.Context, wk site, n node) (slurmdFa
 
 // slurmdVerb returns the verb for a running slurmd at a start of its worker: restart if it has a fault or is not registered. owned: it
 // belongs to this cluster, so that a restart of one that hangs is recorded.
-func (c workerHosts) slurmdVerb(ctx context.Context, wk site, n node, owned bool) (string, error) {
+func (c *control) slurmdVerb(ctx context.Context, wk site, n node, owned bool) (string, error) {
 	fault, err := c.slurmdFault(ctx, wk, n)
 	if err != nil {
 		return "", err
@@ -83,4 +84,20 @@ func (c workerHosts) slurmdVerb(ctx context.Context, wk site, n node, owned bool
 		return "start", nil
 	}
 	return "restart", nil
+}
+
+// prepareHungWorker stops the munged of a worker if it hangs, and records that its slurmd is
+// restarted. Either keeps the node from answering slurmctld.
+func (c *control) prepareHungWorker(ctx context.Context, wk site, node string) error {
+	defer c.env.lock("cluster " + c.stack.Cluster)()
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	hung := hungDaemons{c}
+	munged := daemon{site: wk, name: "munged on " + node, log: profile.WorkerMungeLog, probe: askMunged(profile.WorkerMungeSocket),
+		op: func(verb string) runtimes.Op { return c.service(profile.MungedWorker, verb) }}
+	if _, err := hung.stop(ctx, munged); err != nil {
+		return err
+	}
+	return hung.recordRestart(ctx, wk, "slurmd on "+node, profile.WorkerLog)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,15 +17,6 @@ import (
 	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
-
-// snapshot is the jobs of an observation.
-type snapshot struct {
-	*plan.Jobs
-	// earliest has the start of the earliest running job of each node, seconds since 1970.
-	earliest map[string]int64
-	// launches has the held jobs that a node could not start, by node.
-	launches map[string][]string
-}
 
 // snapshotJobs asks slurmctld for the jobs. A failure says nothing about slurmctld: a very
 // long queue exceeds what a host returns.
@@ -207,11 +199,18 @@ func groupOf(j *cli.QueuedJob) plan.JobGroup {
 	return g
 }
 
-// shortList cuts off a list of tasks in an id, as squeue does: 12_[1,3,5,...].
-func shortList(id string) string {
-	const longest = 64
-	if len(id) <= longest {
-		return id
+// failedLaunches names the held jobs that a node could not start, with the next step; "": none.
+func (s snapshot) failedLaunches(node string) string {
+	jobs := s.launches[node]
+	if len(jobs) == 0 {
+		return ""
 	}
-	return id[:longest-4] + "...]"
+	const most = 5
+	names := strings.Join(jobs[:min(len(jobs), most)], ",")
+	more := ""
+	if len(jobs) > most {
+		more = fmt.Sprintf(" and %d more", len(jobs)-most)
+	}
+	return fmt.Sprintf("it could not start the jobs %s%s, which Slurm holds: the log of slurmd says why; then scontrol release %s",
+		names, more, names)
 }

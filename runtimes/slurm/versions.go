@@ -4,21 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
-	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
-
-// installation is the version of Slurm that the control host has installed, as far as
-// it was asked.
-type installation struct {
-	mu      sync.Mutex
-	version cli.Version // empty: not asked
-}
 
 // installedVersion returns the version of Slurm that the control host has installed.
 func (c *control) installedVersion(ctx context.Context) (cli.Version, error) {
@@ -94,16 +85,6 @@ func (s site) compareVersion(daemon string, found cli.Version, err error, i *sch
 	return fmt.Errorf("host %s: %s %s is installed, and AppVersion %s/%s declares %s: install Slurm %[6]s on the host, or let the "+
 		"instance name an AppVersion that declares %[3]s",
 		s.host.Name(), daemon, found, i.App, i.Version, i.SoftwareVersion)
-}
-
-// checkVersions compares the installed versions of all hosts of the unit that can be
-// reached.
-func (c lifecycle) checkVersions(ctx context.Context) error {
-	i := &c.rec.Unit.Effective
-	err := c.checkVersion(ctx, i)
-	return errors.Join(err, c.onWorkers(ctx, func(ctx context.Context, wk site, _ plan.Member) error {
-		return wk.checkVersion(ctx, i)
-	}))
 }
 
 // otherVersion returns how an installed version differs from the declared one, from what

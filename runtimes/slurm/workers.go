@@ -268,3 +268,18 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 	// Users that are being added or removed are in the instance's record only.
 	return c.users.drop(ctx, wk, cluster.UnionOfUsers(rec.Users, c.rec.People), ops...)
 }
+
+// awaitShape returns an error if the line of a new worker has another shape than its host, which
+// did not answer when the line was written, or has changed since. It records the shape: the next
+// plan writes the line, and then the worker joins. A shape of nodes with jobs is not changed.
+func (c workerHosts) awaitShape(ctx context.Context, m plan.Member, found schema.Shape) error {
+	have, want := cluster.WithShape(m, c.rec.Found[m.Node]), cluster.WithShape(m, found)
+	if c.rec.HasJoined(m.Node) || have.CPUs == want.CPUs && have.Shape == want.Shape {
+		return nil
+	}
+	if err := c.updateRecord(ctx, func(r *record) { r.setFound(m.Node, found) }); err != nil {
+		return err
+	}
+	return waiting("node %s: its line in slurm.conf lacks the sockets, cores and threads of the host; the next plan writes them before "+
+		"the join", m.Node)
+}

@@ -22,11 +22,11 @@ type Cluster struct {
 	detaching []schema.EffectiveAttachment
 	leaving   []Partition // no longer declared, with jobs that have not ended
 	users     []schema.UnixUser
-	at        Place
+	at        ControlHost
 }
 
-// Place has the settings of a cluster that depend on its control host.
-type Place struct {
+// ControlHost has the settings of a cluster that depend on its control host.
+type ControlHost struct {
 	Hostname string
 	Ports    Ports
 	FirstJob int // 0: slurmctld chooses
@@ -66,16 +66,16 @@ func (w JoinedWorkers) HasJoined(node string) bool {
 
 // Workers returns the members with a line in slurm.conf, by node, with the CPUs and the shape in it.
 func (w JoinedWorkers) Workers(u *plan.Unit) []plan.Member {
-	list := w.Listed(u)
+	list := w.WithLine(u)
 	for i, m := range list {
-		list[i] = Fitted(m, w.Found[m.Node])
+		list[i] = WithShape(m, w.Found[m.Node])
 	}
 	return list
 }
 
-// Listed returns the members with a line in slurm.conf, by node: those of the unit, and
+// WithLine returns the members with a line in slurm.conf, by node: those of the unit, and
 // those that have joined and not left, whatever the unit says.
-func (w JoinedWorkers) Listed(u *plan.Unit) []plan.Member {
+func (w JoinedWorkers) WithLine(u *plan.Unit) []plan.Member {
 	list := slices.Clone(w.Joined)
 	for _, m := range u.Members {
 		if !m.ControlPlane && !slices.ContainsFunc(list, func(j plan.Member) bool { return j.Node == m.Node }) {
@@ -105,7 +105,7 @@ type Declaration struct {
 	JoinedWorkers
 	PendingRemovals
 	People []schema.UnixUser // users with an account on a host, or maybe with one
-	At     Place
+	At     ControlHost
 }
 
 // New returns the cluster of a declaration. The error is that of its config.
@@ -123,7 +123,7 @@ func New(d Declaration) (*Cluster, error) {
 
 // clusterOf returns the cluster of a unit whose members have all joined, on a host that is the same for all units.
 func clusterOf(u *plan.Unit) (*Cluster, error) {
-	at := Place{Hostname: "controller", Ports: Ports{Slurmctld: FirstPort, Slurmdbd: FirstPort + 1}}
+	at := ControlHost{Hostname: "controller", Ports: Ports{Slurmctld: FirstPort, Slurmdbd: FirstPort + 1}}
 	return New(Declaration{Name: Name(u.Effective.Key), Unit: u, At: at})
 }
 

@@ -24,7 +24,7 @@ func declared(t *testing.T, config, version string, edit func(*Declaration)) *Cl
 		},
 	}
 	u.Effective.SoftwareVersion = version
-	of := Declaration{Name: Name(u.Effective.Key), Unit: &u, At: Place{Hostname: "ctl", Ports: Ports{Slurmctld: 22710, Slurmdbd: 22711}}}
+	of := Declaration{Name: Name(u.Effective.Key), Unit: &u, At: ControlHost{Hostname: "ctl", Ports: Ports{Slurmctld: 22710, Slurmdbd: 22711}}}
 	edit(&of)
 	c, err := New(of)
 	require.NoError(t, err)

@@ -56,7 +56,7 @@ type unitDraw struct{ *rand.Rand }
 func (d unitDraw) declaration(before, after plan.Unit) Declaration {
 	of := Declaration{
 		Name: Name(before.Effective.Key), Unit: &after, JoinedWorkers: JoinedWorkers{Joined: d.some(before.Members)},
-		At: Place{Hostname: "ctl", Ports: Ports{Slurmctld: 6820, Slurmdbd: 6821}, FirstJob: 1000 * d.IntN(2)},
+		At: ControlHost{Hostname: "ctl", Ports: Ports{Slurmctld: 6820, Slurmdbd: 6821}, FirstJob: 1000 * d.IntN(2)},
 	}
 	for _, m := range before.Members {
 		if d.or(3) {

@@ -10,12 +10,12 @@ import (
 	"berth/schema"
 )
 
-// Fitted returns m with the CPUs and the shape in the line of its node, from what was found on its
+// WithShape returns m with the CPUs and the shape in the line of its node, from what was found on its
 // host: the zero value if nothing was. A declared shape counts. All threads, or all cores, of the
 // host have its shape. Fewer CPUs are the first whole cores, as Slurm never shares a core between
 // jobs: whole sockets if they are, else one socket. Threads are always those of the host: slurmd
 // counts them in the order of cores, so with fewer two jobs would get one core.
-func Fitted(m plan.Member, found schema.Shape) plan.Member {
+func WithShape(m plan.Member, found schema.Shape) plan.Member {
 	if m.Shape != (schema.Shape{}) || found == (schema.Shape{}) || m.CPUs > found.Threads() {
 		return m
 	}
@@ -41,7 +41,7 @@ func ShapeOf(r cli.Resources) schema.Shape {
 
 // UnusedHardware describes the hardware of a worker's host that Slurm does not use, or "".
 func UnusedHardware(m plan.Member, found schema.Shape) string {
-	has := Fitted(m, found)
+	has := WithShape(m, found)
 	if found == (schema.Shape{}) || has.CPUs == found.Threads() && has.Shape == found {
 		return ""
 	}
