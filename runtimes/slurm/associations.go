@@ -282,17 +282,9 @@ func (c associations) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var have accounting.Tree
-	var gone []accounting.Change
-	if c.seen != nil { // by add, a moment ago
-		have = *c.seen
-		_, gone = accounting.Split(accounting.Diff(have, want))
-	}
-	if c.seen == nil || len(gone) > 0 {
-		if have, _, err = c.read(ctx); err != nil {
-			return err
-		}
-		_, gone = accounting.Split(accounting.Diff(have, want))
+	have, gone, err := c.undeclared(ctx, want)
+	if err != nil {
+		return err
 	}
 	c.reopenRemoved(gone)
 	var users, others waitList
@@ -331,6 +323,19 @@ func (c associations) remove(ctx context.Context) error {
 	return append(users, others...).err()
 }
 
+// undeclared returns the accounting in slurmdbd, and what it has to lose.
+func (c associations) undeclared(ctx context.Context, want accounting.Tree) (have accounting.Tree, gone []accounting.Change, err error) {
+	if c.seen != nil { // by add, a moment ago
+		if _, gone = accounting.Split(accounting.Diff(*c.seen, want)); len(gone) == 0 {
+			return *c.seen, nil, nil
+		}
+	}
+	if have, _, err = c.read(ctx); err == nil {
+		_, gone = accounting.Split(accounting.Diff(have, want))
+	}
+	return have, gone, err
+}
+
 // reopenRemoved ends the closing of users, accounts and QoS that are removed already, or attached
 // again: a configure may have failed after that.
 func (c associations) reopenRemoved(gone []accounting.Change) {
@@ -355,19 +360,8 @@ func (c associations) reopenRemoved(gone []accounting.Change) {
 // removeUsers removes users, or their access to an account. They cannot submit from now
 // on. Those without jobs are removed in one call.
 func (c associations) removeUsers(ctx context.Context, ch accounting.Change, have accounting.Tree) error {
-	var open, idle []string
-	for _, name := range ch.Names {
-		if err := c.close(ctx, accessTarget(name, ch.Account)); err != nil {
-			return err
-		}
-		if !have.IsClosed(name, ch.Account) {
-			open = append(open, name)
-		}
-	}
-	if len(open) > 0 {
-		if _, err := c.runChecked(ctx, c.sacctmgr(accounting.Close(open, ch.Account).Args(c.stack.Cluster)...)); err != nil {
-			return err
-		}
+	if err := c.closeUsers(ctx, ch, have); err != nil {
+		return err
 	}
 	all := jobFilter{}
 	if ch.Account != "" {
@@ -382,14 +376,13 @@ func (c associations) removeUsers(ctx context.Context, ch accounting.Change, hav
 		owners[j.UID] = true
 	}
 	var waits waitList
+	var idle []string
 	for _, name := range ch.Names {
 		before, jobs := len(waits), c.jobsOf(name, ch.Account)
-		if len(jobs.uids) > 0 && !owners[jobs.uids[0]] {
-			idle = append(idle, name)
-			continue
-		}
-		if err := waits.unless(c.endJobs(ctx, accessTarget(name, ch.Account), jobs)); err != nil {
-			return err
+		if len(jobs.uids) == 0 || owners[jobs.uids[0]] {
+			if err := waits.unless(c.endJobs(ctx, accessTarget(name, ch.Account), jobs)); err != nil {
+				return err
+			}
 		}
 		if len(waits) == before {
 			idle = append(idle, name)
@@ -404,6 +397,24 @@ func (c associations) removeUsers(ctx context.Context, ch accounting.Change, hav
 		c.rec.reopen(accessTarget(name, ch.Account))
 	}
 	return waits.err()
+}
+
+// closeUsers keeps users, or their access to an account, from submitting.
+func (c associations) closeUsers(ctx context.Context, ch accounting.Change, have accounting.Tree) error {
+	var open []string
+	for _, name := range ch.Names {
+		if err := c.close(ctx, accessTarget(name, ch.Account)); err != nil {
+			return err
+		}
+		if !have.IsClosed(name, ch.Account) {
+			open = append(open, name)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	_, err := c.runChecked(ctx, c.sacctmgr(accounting.Close(open, ch.Account).Args(c.stack.Cluster)...))
+	return err
 }
 
 // endJobs cancels pending jobs and ends running ones by on_jobs.

@@ -191,14 +191,16 @@ func (c configFiles) reaches(ctx context.Context, node string) bool {
 // verifyNodes waits until all nodes of before are registered with the new file. A node that leaves says nothing about the
 // file, as its slurmd may have ended already; where all leave, the answer of slurmctld is the only proof.
 func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
-	before = slices.DeleteFunc(slices.Clone(before), func(n node) bool { return c.rec.closing(nodeTarget(n.Name)) })
+	before = slices.DeleteFunc(slices.Clone(before), func(n node) bool {
+		return c.rec.closing(nodeTarget(n.Name)) || !n.Registered()
+	})
 	err := c.env.poll(ctx, "nodes at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		nodes, err := c.nodes.list(ctx)
 		if err != nil {
 			return false, "", err
 		}
 		for _, was := range before {
-			if n, ok := findNode(nodes, was.Name); was.Registered() && (!ok || !n.Registered()) && c.reaches(ctx, was.Name) {
+			if n, ok := findNode(nodes, was.Name); (!ok || !n.Registered()) && c.reaches(ctx, was.Name) {
 				return false, fmt.Sprintf("node %s was %s and is %s %s", was.Name, was.State, n.State, strings.Join(n.Flags, "+")), nil
 			}
 		}
@@ -207,9 +209,14 @@ func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 	if err != nil {
 		return err
 	}
+	return c.verifyOnWorkers(ctx, before)
+}
+
+// verifyOnWorkers waits until the workers of nodes have the new configuration.
+func (c configFiles) verifyOnWorkers(ctx context.Context, nodes []node) error {
 	show := cliOp(profile.WorkerConfLink+"/slurm.conf", c.env.timeouts.Call, "scontrol", "show", "config")
 	tried, err := c.tryOnWorkers(ctx, func(wk site, m plan.Member) (done bool, err error) {
-		if n, ok := findNode(before, m.Node); !ok || !n.Registered() {
+		if _, ok := findNode(nodes, m.Node); !ok {
 			return false, nil
 		}
 		return true, c.env.poll(ctx, "configuration on "+m.Node, func(ctx context.Context) (bool, string, error) {

@@ -104,6 +104,22 @@ func (c mungeKey) restore(ctx context.Context, st runtimes.FileStat, owners map[
 	return nil
 }
 
+// read returns the key on the controller. Another one than the cluster's is an error.
+func (c mungeKey) read(ctx context.Context) ([]byte, error) {
+	key, err := c.do(ctx, readOp(c.stack.Munge().Key()))
+	if err != nil {
+		return nil, err
+	}
+	if digest(key[0].Data) == c.rec.MungeKey {
+		return key[0].Data, nil
+	}
+	why := lostKey
+	if there, _ := c.copy(ctx); there != nil {
+		why = "a worker has it, and it cannot be written there: see that the path is no link and its disk has room"
+	}
+	return nil, fmt.Errorf("host %s: %s is not the munge key of the cluster; %s", c.host.Name(), c.stack.Munge().Key(), why)
+}
+
 // copy returns the cluster's munge key from the controller or a worker; nil: none that answers has it. Without workers,
 // the key on the controller is the cluster's, whatever the record says.
 func (c mungeKey) copy(ctx context.Context) ([]byte, error) {

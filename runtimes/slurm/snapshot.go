@@ -67,27 +67,32 @@ func Exclude(all []cli.QueuedJob, excluded map[string]cli.NodeList, workers []pl
 		}
 		allowed, isKnown := known[list]
 		if !isKnown {
-			names, err := list.Names()
-			if err != nil {
+			var err error
+			if allowed, err = allowedBy(list, workers); err != nil {
 				all[i].Unread = true
 				continue
-			}
-			without := map[string]bool{}
-			for _, n := range names {
-				without[n] = true
-			}
-			for _, m := range workers {
-				if !without[m.Node] {
-					allowed = append(allowed, m.Node)
-				}
-			}
-			if len(allowed) > maxAllowed {
-				allowed = nil
 			}
 			known[list] = allowed
 		}
 		all[i].Asks.Allowed = allowed
 	}
+}
+
+// allowedBy returns the nodes of workers that are not in a list; nil: more than maxAllowed.
+func allowedBy(list cli.NodeList, workers []plan.Member) (allowed []string, err error) {
+	names, err := list.Names()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range workers {
+		if !slices.Contains(names, m.Node) {
+			allowed = append(allowed, m.Node)
+		}
+	}
+	if len(allowed) > maxAllowed {
+		return nil, nil
+	}
+	return allowed, nil
 }
 
 // earliestStarts returns the start of the earliest running job of each node.

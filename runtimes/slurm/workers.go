@@ -107,16 +107,9 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	if err := c.drainUnfit(ctx, wk, m); err != nil {
 		return err
 	}
-	key, err := c.do(ctx, readOp(c.stack.Munge().Key()))
+	key, err := mungeKey{c.control}.read(ctx)
 	if err != nil {
 		return err
-	}
-	if digest(key[0].Data) != c.rec.MungeKey {
-		why := lostKey
-		if there, _ := (mungeKey{c.control}).copy(ctx); there != nil {
-			why = "a worker has it, and it cannot be written there: see that the path is no link and its disk has room"
-		}
-		return fmt.Errorf("host %s: %s is not the munge key of the cluster; %s", c.host.Name(), c.stack.Munge().Key(), why)
 	}
 	res, err := wk.do(ctx, readOp(workerRecordPath),
 		statOp(profile.WorkerMungeKey),
@@ -141,12 +134,12 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 			return err
 		}
 	}
-	ops, err := c.render(m, key[0].Data, owned)
+	ops, err := c.render(m, key, owned)
 	if err != nil {
 		return err
 	}
 	munge := "start"
-	if res[2].Service.Running && res[1].Stats[0].SHA256 != digest(key[0].Data) {
+	if res[2].Service.Running && res[1].Stats[0].SHA256 != c.rec.MungeKey {
 		munge = "restart" // munged reads its key at start only
 	}
 	ops = append(ops, c.service(profile.MungedWorker, munge))
@@ -159,14 +152,20 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	if err := wk.doAll(ctx, c.slurmd(m, control, verb)); err != nil {
 		return err
 	}
-	if slices.Contains(c.rec.RestartDue, m.Node) {
-		if err := c.updateRecord(ctx, func(r *record) {
-			r.RestartDue = slices.DeleteFunc(slices.Clone(r.RestartDue), func(node string) bool { return node == m.Node })
-		}); err != nil {
-			return err
-		}
+	if err := c.endRestartDue(ctx, m.Node); err != nil {
+		return err
 	}
 	return c.nodes.await(ctx, wk, m)
+}
+
+// endRestartDue records that the slurmd of a node has restarted.
+func (c workerHosts) endRestartDue(ctx context.Context, node string) error {
+	if !slices.Contains(c.rec.RestartDue, node) {
+		return nil
+	}
+	return c.updateRecord(ctx, func(r *record) {
+		r.RestartDue = slices.DeleteFunc(slices.Clone(r.RestartDue), func(name string) bool { return name == node })
+	})
 }
 
 // drainUnfit drains a worker on whose spool nothing can be written: slurmd could start no job, and Slurm would give it one

@@ -77,41 +77,42 @@ func (v services) do(ctx context.Context, op *runtimes.Service) (runtimes.Result
 			return res, err
 		}
 	}
-	switch op.Verb {
-	case "state":
-	case "start":
-		res.Changed, err = v.init.start(ctx, s)
-	case "stop":
-		res.Changed, err = v.init.stop(ctx, s, false)
-	case "kill":
-		res.Changed, err = v.init.stop(ctx, s, true)
-	case "restart":
-		if _, err = v.init.stop(ctx, s, false); err == nil {
-			res.Changed, err = v.init.start(ctx, s)
-		}
-	case "clear":
-		res.Changed, err = v.clear(ctx, s)
-	default:
-		return res, invalid("unknown service verb %s", plain(op.Verb))
-	}
-	if err != nil {
+	if res.Changed, err = v.change(ctx, s, op.Verb); err != nil {
 		return res, err
 	}
 	st, err := v.init.state(ctx, s)
 	if !st.Running {
-		var why []string
-		if missing := missingDevices(s); len(missing) > 0 {
-			why = append(why, missingText(missing))
+		missing := ""
+		if files := missingDevices(s); len(files) > 0 {
+			missing = missingText(files)
 		}
-		for _, text := range []string{whyEnded(s.spec), st.Detail} {
-			if text != "" {
-				why = append(why, text)
-			}
-		}
+		why := slices.DeleteFunc([]string{missing, whyEnded(s.spec), st.Detail}, func(text string) bool { return text == "" })
 		st.Detail = strings.Join(why, "; ")
 	}
 	res.Service = &st
 	return res, err
+}
+
+// change does a verb on a service and reports whether that had an effect.
+func (v services) change(ctx context.Context, s service, verb string) (bool, error) {
+	switch verb {
+	case "state":
+		return false, nil
+	case "start":
+		return v.init.start(ctx, s)
+	case "stop":
+		return v.init.stop(ctx, s, false)
+	case "kill":
+		return v.init.stop(ctx, s, true)
+	case "restart":
+		if _, err := v.init.stop(ctx, s, false); err != nil {
+			return false, err
+		}
+		return v.init.start(ctx, s)
+	case "clear":
+		return v.clear(ctx, s)
+	}
+	return false, invalid("unknown service verb %s", plain(verb))
 }
 
 // clear stops a service and ends what its daemon left running.

@@ -36,10 +36,27 @@ func Read(cluster string, rows [][][]string) (Tree, error) {
 		}
 		t.QoS[row[0]] = s
 	}
-	for _, row := range rows[1] {
+	if err := t.readAssociations(rows[1]); err != nil {
+		return t, err
+	}
+	for _, row := range rows[2] {
+		if u, ok := t.Users[row[0]]; ok {
+			u.DefaultAccount, u.AdminLevel = row[1], row[2]
+			if row[3] != "" {
+				u.Coordinates = slices.Sorted(strings.SplitSeq(row[3], ","))
+			}
+			t.Users[row[0]] = u
+		}
+	}
+	return t, t.checkRead()
+}
+
+// readAssociations adds the accounts and the associations of users.
+func (t Tree) readAssociations(rows [][]string) error {
+	for _, row := range rows {
 		s, err := settings(associationRules, row[4:])
 		if err != nil {
-			return t, fmt.Errorf("association of account %s and user %q: %w", row[0], row[2], err)
+			return fmt.Errorf("association of account %s and user %q: %w", row[0], row[2], err)
 		}
 		if row[2] == "" {
 			t.Accounts[row[0]] = Account{Parent: row[1], Settings: s}
@@ -52,27 +69,23 @@ func Read(cluster string, rows [][][]string) (Tree, error) {
 		u.Associations[Place{row[0], row[3]}] = s
 		t.Users[row[2]] = u
 	}
-	for _, row := range rows[2] {
-		if u, ok := t.Users[row[0]]; ok {
-			u.DefaultAccount, u.AdminLevel = row[1], row[2]
-			if row[3] != "" {
-				u.Coordinates = slices.Sorted(strings.SplitSeq(row[3], ","))
-			}
-			t.Users[row[0]] = u
-		}
-	}
+	return nil
+}
+
+// checkRead refuses a tree that lacks what slurmdbd has of each cluster.
+func (t Tree) checkRead() error {
 	if _, ok := t.Accounts[Root]; !ok {
-		return t, fmt.Errorf("%w %s: it has no account %s", ErrNoCluster, cluster, Root)
+		return fmt.Errorf("%w %s: it has no account %s", ErrNoCluster, t.Cluster, Root)
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Accounts)) {
 		if parent := t.Accounts[name].Parent; name != Root && t.Accounts[parent].Settings == nil {
-			return t, fmt.Errorf("account %s: slurmdbd has no account %q, its parent", name, parent)
+			return fmt.Errorf("account %s: slurmdbd has no account %q, its parent", name, parent)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Users)) {
 		if t.Users[name].AdminLevel == "" {
-			return t, fmt.Errorf("user %s has an association and is not in the list of users", name)
+			return fmt.Errorf("user %s has an association and is not in the list of users", name)
 		}
 	}
-	return t, nil
+	return nil
 }

@@ -351,20 +351,30 @@ func hostnames(list string) ([]string, error) {
 			return nil, fmt.Errorf("%q is not a list of nodes", list)
 		}
 		for part := range strings.SplitSeq(ranges, ",") {
-			first, last, isRange := strings.Cut(part, "-")
-			if !isRange {
-				last = first
+			some, err := numbered(prefix, part, maxHostnames-len(names))
+			if err != nil {
+				return nil, err
 			}
-			from, err := strconv.Atoi(first)
-			to, err2 := strconv.Atoi(last)
-			if err != nil || err2 != nil || to < from || to-from+len(names) > maxHostnames {
-				return nil, fmt.Errorf("%q is not a range of nodes", part)
-			}
-			for n := from; n <= to; n++ {
-				names = append(names, fmt.Sprintf("%s%0*d", prefix, len(first), n))
-			}
+			names = append(names, some...)
 		}
 		list = strings.TrimPrefix(rest, ",")
+	}
+	return names, nil
+}
+
+// numbered returns the names of a range of nodes, such as 07-12, at most most.
+func numbered(prefix, part string, most int) (names []string, err error) {
+	first, last, isRange := strings.Cut(part, "-")
+	if !isRange {
+		last = first
+	}
+	from, err := strconv.Atoi(first)
+	to, err2 := strconv.Atoi(last)
+	if err != nil || err2 != nil || to < from || to-from > most {
+		return nil, fmt.Errorf("%q is not a range of nodes", part)
+	}
+	for n := from; n <= to; n++ {
+		names = append(names, fmt.Sprintf("%s%0*d", prefix, len(first), n))
 	}
 	return names, nil
 }
@@ -377,24 +387,12 @@ func decodePartitions(out []byte) ([]Partition, error) {
 	for line := range strings.Lines(string(out)) {
 		for word := range strings.FieldsSeq(line) {
 			key, value, _ := strings.Cut(word, "=")
-			if n := len(all); n > 0 && key != "PartitionName" {
-				all[n-1].Values[key] = value
-			}
-			switch {
-			case key == "PartitionName":
+			if key == "PartitionName" {
 				all = append(all, Partition{Name: value, Values: map[string]string{}})
-			case key == "Nodes" && len(all) > 0 && value != "(null)":
-				nodes, err := hostnames(value)
-				if err != nil {
+			} else if n := len(all); n > 0 {
+				if err := all[n-1].set(key, value); err != nil {
 					return nil, err
 				}
-				all[len(all)-1].Nodes = nodes
-			case key == "State" && len(all) > 0:
-				all[len(all)-1].State = value
-			case key == "AllowAccounts" && len(all) > 0 && value != "ALL":
-				all[len(all)-1].Accounts = strings.Split(value, ",")
-			case slices.Contains([]string{"AllowQos", "DenyQos", "QoS"}, key) && len(all) > 0 && value != "ALL" && value != "N/A":
-				all[len(all)-1].QoS = append(all[len(all)-1].QoS, strings.Split(value, ",")...)
 			}
 		}
 	}
@@ -407,6 +405,22 @@ func decodePartitions(out []byte) ([]Partition, error) {
 		}
 	}
 	return all, nil
+}
+
+// set takes over a value that scontrol printed.
+func (p *Partition) set(key, value string) (err error) {
+	p.Values[key] = value
+	switch {
+	case key == "Nodes" && value != "(null)":
+		p.Nodes, err = hostnames(value)
+	case key == "State":
+		p.State = value
+	case key == "AllowAccounts" && value != "ALL":
+		p.Accounts = strings.Split(value, ",")
+	case slices.Contains([]string{"AllowQos", "DenyQos", "QoS"}, key) && value != "ALL" && value != "N/A":
+		p.QoS = append(p.QoS, strings.Split(value, ",")...)
+	}
+	return err
 }
 
 // noReservations is the answer of a cluster without any.

@@ -142,29 +142,10 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	for _, ch := range diff.Changes {
 		i.Differences = append(i.Differences, plan.Difference{What: ch.What, Class: ch.Class})
 	}
-	if todo.Database {
-		i.Restarts, i.Interruption = append(i.Restarts, profile.Slurmdbd), withoutSlurmdbd
-	}
-	if todo.Workers {
-		i.Interruption = withoutSlurmd
-	}
-	if todo.Restart {
-		i.Restarts, i.Interruption = append(i.Restarts, profile.Slurmctld), withoutSlurmctld
-	}
-	if todo.Workers {
-		for _, m := range before.Members {
-			if !m.ControlPlane {
-				i.Restarts = append(i.Restarts, slurmdOn(m))
-			}
-		}
-	}
-	notes := configNotes(&old.set, &now.set)
+	i.Restarts, i.Interruption = restarts(todo, before)
 	was := old.withoutEffect()
-	for _, note := range now.withoutEffect() {
-		if !slices.Contains(was, note) {
-			notes = append(notes, note)
-		}
-	}
+	notes := append(configNotes(&old.set, &now.set),
+		slices.DeleteFunc(now.withoutEffect(), func(note string) bool { return slices.Contains(was, note) })...)
 	reserved, waits := reservationDifferences(old, now)
 	i.Differences = append(i.Differences, reserved...)
 	i.Notes = append(notes, waits...)
@@ -176,6 +157,25 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 		i.Terms = append(i.Terms, sizeTerms(old, now)...)
 	}
 	return i
+}
+
+// restarts returns the daemons of a unit that restart for steps, and the worst interruption by it.
+func restarts(todo Steps, u *plan.Unit) (daemons []string, interruption string) {
+	if todo.Database {
+		daemons, interruption = append(daemons, profile.Slurmdbd), withoutSlurmdbd
+	}
+	if todo.Workers {
+		interruption = withoutSlurmd
+	}
+	if todo.Restart {
+		daemons, interruption = append(daemons, profile.Slurmctld), withoutSlurmctld
+	}
+	for _, m := range u.Members {
+		if todo.Workers && !m.ControlPlane {
+			daemons = append(daemons, slurmdOn(m))
+		}
+	}
+	return daemons, interruption
 }
 
 // compareUnits compares the clusters of two units on the same host.

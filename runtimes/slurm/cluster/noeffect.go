@@ -18,46 +18,65 @@ func (s *Config) withoutEffect() []schema.ConfigProblem {
 	if s.Priority != nil && s.Priority.Type == priorityBasic && s.Priority.Weights != (priorityWeights{}) {
 		c.add("priority.weights", "have no effect with priority.type: %s", priorityBasic)
 	}
-	longest, bounded := 0, true
-	for _, p := range s.Partitions {
-		bounded = bounded && s.maxTime(p) > 0
-		longest = max(longest, s.maxTime(p))
-	}
+	longest, bounded := s.longestTime()
 	for i, q := range s.QoS {
-		at := item("qos", i)
 		if bounded && q.MaxTimeMinutes > longest && len(s.Partitions) > 0 && !q.isLong() {
-			c.add(at+".max_time_minutes", "is %d, and no partition allows more than %d", q.MaxTimeMinutes, longest)
+			c.add(item("qos", i)+".max_time_minutes", "is %d, and no partition allows more than %d", q.MaxTimeMinutes, longest)
 		}
-		for _, l := range []struct {
-			field      string
-			user, most int
-		}{{"gpus", q.PerUser.GPUs, q.Group.GPUs}, {"cpus", q.PerUser.CPUs, q.Group.CPUs}, {"jobs", q.PerUser.Jobs, q.Group.Jobs},
-			{"submits", q.PerUser.Submits, q.Group.Submits}} {
-			if l.most > 0 && l.user > l.most {
-				c.add(at+".per_user."+l.field, "is %d, and all users together have %d", l.user, l.most)
-			}
-		}
-		if q.PerUser.Submits > 0 && q.PerUser.Jobs > q.PerUser.Submits {
-			c.add(at+".per_user.jobs", "%d exceeds per_user.submits, which is %d", q.PerUser.Jobs, q.PerUser.Submits)
-		}
-		if len(s.Partitions) > 0 && !slices.ContainsFunc(s.Partitions,
-			func(p Partition) bool { return len(p.AllowQOS) == 0 || slices.Contains(p.AllowQOS, q.Name) }) {
-			c.add(at+".name", "no partition takes a job of this QoS: each has an allow_qos without %s", q.Name)
-		}
-		if q.Name == defaultQoS(s.QoS) && slices.Contains(q.Flags, "requires_reservation") {
-			c.add(at+".flags", "this QoS is the default, so Slurm refuses each job that names no reservation")
-		}
+		c.uselessLimits(item("qos", i)+".per_user", q)
+		c.uselessQoS(item("qos", i), q)
 	}
 	if j := s.Jobs; j != nil && j.MaxTimeMinutes > 0 {
 		if most := max(longest, j.MaxTimeMinutes); bounded && j.DefaultTimeMinutes > most {
 			c.add("jobs.default_time_minutes", "is %d, and no partition allows more than %d", j.DefaultTimeMinutes, most)
 		}
-		if len(s.Partitions) > 0 && !slices.ContainsFunc(s.Partitions, func(p Partition) bool { return p.MaxTimeMinutes == 0 }) {
+		if s.noPartition(func(p Partition) bool { return p.MaxTimeMinutes == 0 }) {
 			c.add("jobs.max_time_minutes", "each partition has a max_time_minutes of its own")
 		}
 	}
 	c.uselessOptions()
 	return c.configProblems
+}
+
+// longestTime returns the longest time that a partition allows, in minutes. bounded: each partition has a limit.
+func (s *Config) longestTime() (longest int, bounded bool) {
+	bounded = true
+	for _, p := range s.Partitions {
+		bounded = bounded && s.maxTime(p) > 0
+		longest = max(longest, s.maxTime(p))
+	}
+	return longest, bounded
+}
+
+// noPartition reports whether there are partitions, and is holds for none of them.
+func (s *Config) noPartition(is func(Partition) bool) bool {
+	return len(s.Partitions) > 0 && !slices.ContainsFunc(s.Partitions, is)
+}
+
+// uselessLimits finds limits of a user that another limit makes useless. at is the field with them.
+func (c *configCheck) uselessLimits(at string, q QoS) {
+	for _, l := range []struct {
+		field      string
+		user, most int
+	}{{"gpus", q.PerUser.GPUs, q.Group.GPUs}, {"cpus", q.PerUser.CPUs, q.Group.CPUs}, {"jobs", q.PerUser.Jobs, q.Group.Jobs},
+		{"submits", q.PerUser.Submits, q.Group.Submits}} {
+		if l.most > 0 && l.user > l.most {
+			c.add(at+"."+l.field, "is %d, and all users together have %d", l.user, l.most)
+		}
+	}
+	if q.PerUser.Submits > 0 && q.PerUser.Jobs > q.PerUser.Submits {
+		c.add(at+".jobs", "%d exceeds per_user.submits, which is %d", q.PerUser.Jobs, q.PerUser.Submits)
+	}
+}
+
+// uselessQoS finds a QoS at at that no job can use.
+func (c *configCheck) uselessQoS(at string, q QoS) {
+	if c.set.noPartition(func(p Partition) bool { return len(p.AllowQOS) == 0 || slices.Contains(p.AllowQOS, q.Name) }) {
+		c.add(at+".name", "no partition takes a job of this QoS: each has an allow_qos without %s", q.Name)
+	}
+	if q.Name == defaultQoS(c.set.QoS) && slices.Contains(q.Flags, "requires_reservation") {
+		c.add(at+".flags", "this QoS is the default, so Slurm refuses each job that names no reservation")
+	}
 }
 
 // uselessOptions finds values of options that Slurm takes and that switch something off, or have no effect.
@@ -142,17 +161,15 @@ func (s *Config) withoutWorkers(workers []plan.Member) (notes []string) {
 			notes = append(notes, "no worker is below the switch "+sw.Name+": its nodes are not members")
 		}
 	}
-	if len(s.Topology.Switches) > 0 {
-		listed := map[string]bool{}
-		for _, sw := range s.Topology.Switches {
-			for _, node := range sw.Nodes {
-				listed[node] = true
-			}
-		}
-		if rest := slices.DeleteFunc(names, func(n string) bool { return listed[n] }); len(rest) > 0 {
-			notes = append(notes, "no switch of the topology lists "+strings.Join(rest, ", ")+
-				": Berth puts them below a switch of their own, far from the others")
-		}
+	if len(s.Topology.Switches) == 0 {
+		return notes
+	}
+	for _, sw := range s.Topology.Switches {
+		names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(sw.Nodes, n) })
+	}
+	if len(names) > 0 {
+		notes = append(notes, "no switch of the topology lists "+strings.Join(names, ", ")+
+			": Berth puts them below a switch of their own, far from the others")
 	}
 	return notes
 }

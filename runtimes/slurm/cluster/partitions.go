@@ -62,24 +62,7 @@ func changedPartitions(conf confLines, known []cli.Partition, closes func(string
 			changed = append(changed, "partition "+name+" was deleted by hand")
 			continue
 		}
-		for _, key := range slices.Sorted(maps.Keys(unwritten)) {
-			want, given := values[cmp.Or(writtenAs[key], key)]
-			if !given {
-				want = unwritten[key]
-			}
-			got, printed := known[i].Values[key]
-			if !printed && unwritten[key] == notSet {
-				got, printed = notSet, true
-			}
-			switch {
-			case !printed || partitionValue(key, got) == partitionValue(key, want):
-			case key == "State":
-				changed = append(changed, fmt.Sprintf("partition %s is %s by hand; it is declared %s", name, got, want))
-			default:
-				changed = append(changed, fmt.Sprintf("partition %s has %s %s in slurmctld, and %s in slurm.conf",
-					name, key, partitionValue(key, got), partitionValue(key, want)))
-			}
-		}
+		changed = append(changed, changedValues(name, values, known[i].Values)...)
 		if _, printed := known[i].Values["Nodes"]; printed {
 			want := nodesOfLine(conf, values["Nodes"])
 			if lost := without(want, known[i].Nodes); lost != "" {
@@ -88,6 +71,30 @@ func changedPartitions(conf confLines, known []cli.Partition, closes func(string
 			if more := without(known[i].Nodes, want); more != "" {
 				changed = append(changed, fmt.Sprintf("partition %s has %s in slurmctld only", name, more))
 			}
+		}
+	}
+	return changed
+}
+
+// changedValues returns how the values of a partition in slurmctld, as scontrol printed them, differ from those of its line. A value that
+// is not written has the default of Slurm, and one that is not printed is unknown.
+func changedValues(name string, written, printed map[string]string) (changed []string) {
+	for _, key := range slices.Sorted(maps.Keys(unwritten)) {
+		want, isWritten := written[cmp.Or(writtenAs[key], key)]
+		if !isWritten {
+			want = unwritten[key]
+		}
+		got, isPrinted := printed[key]
+		if !isPrinted && unwritten[key] == notSet {
+			got, isPrinted = notSet, true
+		}
+		switch {
+		case !isPrinted || partitionValue(key, got) == partitionValue(key, want):
+		case key == "State":
+			changed = append(changed, fmt.Sprintf("partition %s is %s by hand; it is declared %s", name, got, want))
+		default:
+			changed = append(changed, fmt.Sprintf("partition %s has %s %s in slurmctld, and %s in slurm.conf",
+				name, key, partitionValue(key, got), partitionValue(key, want)))
 		}
 	}
 	return changed

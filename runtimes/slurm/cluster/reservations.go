@@ -94,42 +94,28 @@ func ReservationChanges(have, want []cli.Reservation, now time.Time) []reservati
 	var out []reservationChange
 	for _, w := range want {
 		name := "reservation " + strings.TrimPrefix(w.Name, profile.ReservationPrefix)
-		i := slices.IndexFunc(have, func(h cli.Reservation) bool { return h.Name == w.Name })
 		begins := fmt.Sprintf("starttime=uts%d", w.Start)
 		if w.Start <= now.Unix() {
 			begins = "starttime=now"
 		}
 		rest := []string{fmt.Sprintf("endtime=uts%d", w.End), "nodes=" + strings.Join(w.Nodes, ","), "users=" + maintainer,
 			"flags=" + strings.Join(maintenance, ",")}
+		create := append([]string{"create", "reservation", "reservationname=" + w.Name, begins}, rest...)
+		i := slices.IndexFunc(have, func(h cli.Reservation) bool { return h.Name == w.Name })
 		if i < 0 {
-			args := append([]string{"create", "reservation", "reservationname=" + w.Name, begins}, rest...)
-			out = append(out, reservationChange{args, name + " is missing"})
+			out = append(out, reservationChange{create, name + " is missing"})
 			continue
 		}
-		h := have[i]
-		var differs []string
-		begun := h.Start <= now.Unix()
+		begun := have[i].Start <= now.Unix()
 		if begun && w.Start > now.Unix() {
 			why := name + " has begun, and is to begin later"
-			out = append(out, reservationChange{[]string{"delete", "reservationname=" + w.Name}, why},
-				reservationChange{append([]string{"create", "reservation", "reservationname=" + w.Name, begins}, rest...), why})
+			out = append(out, reservationChange{[]string{"delete", "reservationname=" + w.Name}, why}, reservationChange{create, why})
 			continue
 		}
-		if h.Start != w.Start && !begun {
-			differs = append(differs, "start")
+		differs := differencesOf(have[i], w)
+		if have[i].Start != w.Start && !begun {
+			differs = append([]string{"start"}, differs...)
 			rest = append([]string{begins}, rest...)
-		}
-		if h.End != w.End {
-			differs = append(differs, "end")
-		}
-		if slices.Sort(h.Nodes); !slices.Equal(h.Nodes, w.Nodes) {
-			differs = append(differs, "nodes")
-		}
-		if !slices.Equal(h.Users, w.Users) {
-			differs = append(differs, "users")
-		}
-		if slices.ContainsFunc(maintenance, func(f string) bool { return !slices.Contains(h.Flags, f) }) {
-			differs = append(differs, "flags")
 		}
 		if len(differs) > 0 {
 			out = append(out, reservationChange{append([]string{"update", "reservation", "reservationname=" + w.Name}, rest...),
@@ -144,6 +130,23 @@ func ReservationChanges(have, want []cli.Reservation, now time.Time) []reservati
 		}
 	}
 	return out
+}
+
+// differencesOf names what of a reservation, other than its start, is not as wanted.
+func differencesOf(have, want cli.Reservation) (differs []string) {
+	slices.Sort(have.Nodes)
+	for _, part := range []struct {
+		name string
+		same bool
+	}{
+		{"end", have.End == want.End}, {"nodes", slices.Equal(have.Nodes, want.Nodes)}, {"users", slices.Equal(have.Users, want.Users)},
+		{"flags", !slices.ContainsFunc(maintenance, func(f string) bool { return !slices.Contains(have.Flags, f) })},
+	} {
+		if !part.same {
+			differs = append(differs, part.name)
+		}
+	}
+	return differs
 }
 
 // reservationDifferences returns the reservations that differ between two configs, and when

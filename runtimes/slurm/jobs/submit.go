@@ -16,6 +16,7 @@ import (
 	"berth/runtimes/slurm/boundary"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
+	"berth/schema"
 	"berth/schema/queue"
 )
 
@@ -32,18 +33,7 @@ func (q *Queue) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Subm
 	if err != nil {
 		return queue.Job{}, err
 	}
-	mode := boundary.ModeOf(at.Map)
-	var partitions []cli.Partition
-	if mode == boundary.RealPolicy {
-		var evidence []queue.Evidence
-		if evidence, partitions, err = c.preconditions(ctx); err == nil {
-			err = boundary.Ready(evidence)
-		}
-		if err != nil {
-			return queue.Job{}, err
-		}
-	}
-	resolved, err := boundary.Resolve(mode, at.Map, s.Queue, func(m queue.Mapping) error { return confirm(partitions, m) })
+	resolved, err := c.resolve(ctx, at.Map, s.Queue)
 	if err != nil {
 		return queue.Job{}, err
 	}
@@ -73,6 +63,23 @@ func (q *Queue) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Subm
 		case <-time.After(100 * time.Millisecond << try):
 		}
 	}
+}
+
+// resolve returns the mapping of a queue, once the cluster fulfils the preconditions of its mode.
+func (c *cluster) resolve(ctx context.Context, m *schema.QueueMap, name string) (queue.Resolution, error) {
+	mode := boundary.ModeOf(m)
+	var partitions []cli.Partition
+	if mode == boundary.RealPolicy {
+		evidence, known, err := c.preconditions(ctx)
+		if err == nil {
+			err = boundary.Ready(evidence)
+		}
+		if err != nil {
+			return queue.Resolution{}, err
+		}
+		partitions = known
+	}
+	return boundary.Resolve(mode, m, name, func(m queue.Mapping) error { return confirm(partitions, m) })
 }
 
 // alone waits until no other call submits under name.
@@ -200,24 +207,14 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string,
 	if err != nil {
 		return queue.Job{}, err
 	}
-	if j := c.earlier(s, live, func(cli.Job) bool { return true }); j != nil {
-		return c.same(j, s)
-	}
-	// sacct of 22.05 takes 90 ms. A job of a newer key is in slurmctld, also if it has ended.
-	if !queue.MadeWithin(s.IdempotencyKey, c.o.Now(), c.o.KeepsEnded(c.Unit)*3/4) {
-		past, _, err := c.jobs(ctx, c.accountedJobs(user, fmt.Sprintf("--starttime=uts%d", c.o.Now().Add(-remembered).Unix())))
-		if err != nil {
+	j := c.earlier(s, live, anyJob)
+	if j == nil {
+		if j, err = c.accounted(ctx, s, user); err != nil {
 			return queue.Job{}, err
 		}
-		if j := c.earlier(s, past, func(j cli.Job) bool { return j.HasEnded() }); j != nil {
-			return c.same(j, s)
-		}
-		// slurmctld has each job that has not ended, unless it lost the job.
-		if j := c.earlier(s, past, func(cli.Job) bool { return true }); j != nil {
-			if err := c.confirmLost(ctx, j); err != nil {
-				return queue.Job{}, err
-			}
-		}
+	}
+	if j != nil {
+		return c.same(j, s)
 	}
 	live, res, err := c.jobs(ctx, c.queuedJobs(user), c.sbatch(s, args))
 	if err != nil {
@@ -225,7 +222,7 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string,
 	}
 	// A job that slurmctld has was submitted, whatever the status of sbatch, unless it is one that isRefused.
 	if res.Exit != 0 {
-		if j := c.earlier(s, live, func(cli.Job) bool { return true }); j != nil {
+		if j := c.earlier(s, live, anyJob); j != nil {
 			return c.same(j, s)
 		}
 		return queue.Job{}, refusal(c.withoutHosts(message(res)), mapped)
@@ -233,7 +230,7 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string,
 	// Options of a script make sbatch print no id (--quiet), or submit no job and succeed (--test-only).
 	printed, _, _ := strings.Cut(strings.TrimSpace(string(res.Data)), ";")
 	_, noID := strconv.Atoi(printed)
-	j := c.earlier(s, live, func(j cli.Job) bool { return noID != nil || whole(j.ID) == printed })
+	j = c.earlier(s, live, func(j cli.Job) bool { return noID != nil || whole(j.ID) == printed })
 	switch text := message(res); {
 	case j == nil && testOnly.MatchString(text):
 		return queue.Job{}, fmt.Errorf("%w: sbatch submitted no job: %s", queue.ErrDenied, c.withoutHosts(text))
@@ -244,6 +241,28 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string,
 	}
 	return c.same(j, s)
 }
+
+// accounted returns the job with the key of s that ended and that slurmctld has no longer; nil: none.
+func (c *cluster) accounted(ctx context.Context, s queue.Submission, user string) (*cli.Job, error) {
+	// sacct of 22.05 takes 90 ms. A job of a newer key is in slurmctld, also if it has ended.
+	if queue.MadeWithin(s.IdempotencyKey, c.o.Now(), c.o.KeepsEnded(c.Unit)*3/4) {
+		return nil, nil
+	}
+	past, _, err := c.jobs(ctx, c.accountedJobs(user, fmt.Sprintf("--starttime=uts%d", c.o.Now().Add(-remembered).Unix())))
+	if err != nil {
+		return nil, err
+	}
+	if j := c.earlier(s, past, func(j cli.Job) bool { return j.HasEnded() }); j != nil {
+		return j, nil
+	}
+	// slurmctld has each job that has not ended, unless it lost the job.
+	if j := c.earlier(s, past, anyJob); j != nil {
+		return nil, c.confirmLost(ctx, j)
+	}
+	return nil, nil
+}
+
+func anyJob(cli.Job) bool { return true }
 
 // testOnly is what sbatch prints with --test-only, and begins the sentence with its own name.
 var testOnly = regexp.MustCompile(`Job [0-9]+ to start at`)

@@ -210,50 +210,50 @@ func only(words ...string) func([]string) error {
 	}
 }
 
+// checkScontrol allows the forms of scontrolForms.
 func checkScontrol(args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("scontrol needs a command, as it otherwise reads stdin")
 	}
 	rest := args[1:]
-	switch args[0] {
-	case "ping", "reconfigure":
-		if len(rest) == 0 {
-			return nil
-		}
-	case "show":
-		if len(rest) == 1 && slices.Contains([]string{"config", "nodes", "partitions"}, rest[0]) ||
-			slices.Equal(rest, []string{"assoc_mgr", "flags=assoc"}) || slices.Equal(rest, []string{"assoc_mgr", "flags=qos"}) ||
-			slices.Equal(rest, []string{"nodes", jsonParser}) ||
-			slices.Equal(rest, []string{"reservations", "--oneliner"}) {
-			return nil
-		}
-	case "update":
-		if len(rest) >= 2 && isNodes(rest[0]) && nodeState.MatchString(rest[1]) &&
-			(len(rest) == 2 || len(rest) == 3 && reason.MatchString(rest[2])) {
-			return nil
-		}
-		if len(rest) == 2 && isNodes(rest[0]) && nodeComment.MatchString(rest[1]) {
-			return nil
-		}
-		if len(rest) == 2 && partition.MatchString(rest[0]) && rest[1] == "state=inactive" {
-			return nil
-		}
-		if len(rest) == 2 && updateJob.MatchString(rest[0]) && (jobPartitions.MatchString(rest[1]) || jobQoS.MatchString(rest[1])) {
-			return nil
-		}
-		if isReservation(rest) {
-			return nil
-		}
-	case "create":
-		if isReservation(rest) {
-			return nil
-		}
-	case "delete":
-		if len(rest) == 1 && (partition.MatchString(rest[0]) || reservation.MatchString(rest[0])) {
-			return nil
-		}
+	if slices.ContainsFunc(scontrolForms(args[0]), func(matches func([]string) bool) bool { return matches(rest) }) {
+		return nil
 	}
 	return fmt.Errorf("scontrol %s: not one of the allowed forms", strings.Join(args, " "))
+}
+
+// scontrolForms returns the forms of the arguments that a command of scontrol may have.
+func scontrolForms(command string) []func(args []string) bool {
+	words := func(want ...string) func([]string) bool {
+		return func(args []string) bool { return slices.Equal(args, want) }
+	}
+	one := func(is func(string) bool) func([]string) bool {
+		return func(args []string) bool { return len(args) == 1 && is(args[0]) }
+	}
+	two := func(is, also func(string) bool) func([]string) bool {
+		return func(args []string) bool { return len(args) == 2 && is(args[0]) && also(args[1]) }
+	}
+	switch command {
+	case "ping", "reconfigure":
+		return []func([]string) bool{words()}
+	case "show":
+		return []func([]string) bool{words("config"), words("nodes"), words("partitions"), words("assoc_mgr", "flags=assoc"),
+			words("assoc_mgr", "flags=qos"), words("nodes", jsonParser), words("reservations", "--oneliner")}
+	case "update":
+		return []func([]string) bool{
+			two(isNodes, nodeState.MatchString), two(isNodes, nodeComment.MatchString),
+			func(args []string) bool {
+				return len(args) == 3 && isNodes(args[0]) && nodeState.MatchString(args[1]) && reason.MatchString(args[2])
+			},
+			two(partition.MatchString, func(arg string) bool { return arg == "state=inactive" }),
+			two(updateJob.MatchString, jobPartitions.MatchString), two(updateJob.MatchString, jobQoS.MatchString), isReservation,
+		}
+	case "create":
+		return []func([]string) bool{isReservation}
+	case "delete":
+		return []func([]string) bool{one(partition.MatchString), one(reservation.MatchString)}
+	}
+	return nil
 }
 
 // isReservation reports whether arguments are those of a reservation of Berth for the
