@@ -99,68 +99,6 @@ func partitionNamed(name string) json.RawMessage {
 	return raw
 }
 
-func TestSettingsAreChecked(t *testing.T) {
-	s, err := cluster.Parse(nil)
-	require.NoError(t, err)
-	require.Equal(t, []cluster.Partition{{Name: "main", Default: true}}, s.Partitions)
-	require.Equal(t, cluster.IdentityManaged, s.Identity)
-	for _, bad := range []string{
-		`{"partitions":[{"name":"a"},{"name":"a"}]}`,
-		`{"partitions":[{"name":"a","default":true},{"name":"b","default":true}]}`,
-		`{"partitions":[{"name":"default"}]}`,
-		`{"partitions":[{"name":"a","max_time_minutes":-1}]}`,
-		`{"identity":"ldap"}`,
-		`{"slurm_conf":"Include /x"}`,
-		`{"scheduler":{"interval_seconds":0}}`,
-		`[]`,
-	} {
-		_, err := cluster.Parse(json.RawMessage(bad))
-		require.Error(t, err, bad)
-	}
-}
-
-// A user has a name of POSIX and a uid that means one account.
-func TestUsersHaveTheNamesOfPOSIX(t *testing.T) {
-	for _, u := range []schema.UnixUser{{Name: "first.last", UID: 1000}, {Name: "J.Doe_3", UID: 65533}, {Name: "7of9", UID: 65536},
-		{Name: "a", UID: 1<<32 - 3}} {
-		require.NoError(t, cluster.CheckUser(u))
-	}
-	for _, name := range []string{"", ".", "..", ".a", "-a", "1001", "a,b", "a b", "a'b", "a/b", "a:b", "a\n", strings.Repeat("a", 33)} {
-		require.Error(t, cluster.CheckUser(schema.UnixUser{Name: name, UID: 2001}), name)
-	}
-	for _, uid := range []int{-1, 0, 999, 65534, 65535, 1<<32 - 2, 1<<32 - 1, 1 << 32} {
-		require.Error(t, cluster.CheckUser(schema.UnixUser{Name: "anna", UID: uid}), uid)
-	}
-}
-
-func TestDeviceFiles(t *testing.T) {
-	got, err := cluster.DeviceFiles("/dev/nvidia[0-2]")
-	require.NoError(t, err)
-	require.Equal(t, []string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"}, got)
-	got, err = cluster.DeviceFiles("/dev/dri/card0")
-	require.NoError(t, err)
-	require.Equal(t, []string{"/dev/dri/card0"}, got)
-	// A worker with fewer GPUs than its node has gets exactly those it asked for.
-	for devices, want := range map[string][]string{
-		"/dev/nvidia0": {"/dev/nvidia0"}, "/dev/nvidia[3-3]": {"/dev/nvidia3"}, "/dev/nvidia[2-3]": {"/dev/nvidia2", "/dev/nvidia3"},
-	} {
-		got, err = cluster.DeviceFiles(devices)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
-		gres, err := cluster.RenderGresConf([]plan.Member{{Node: "n",
-			GPUs: []schema.GPU{{Type: "a100", Devices: devices, Count: len(want)}}}})
-		require.NoError(t, err)
-		require.Contains(t, string(gres), "File="+devices+"\n")
-		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644,
-			Data: gres}))
-	}
-	for _, bad := range []string{"/dev/../etc/x", "/etc/nvidia0", "/dev/nvidia[3-1]", "/dev/nvidia[0-999]", "/dev/a[0-1][0-1]", "/dev/",
-		"/dev/a b", ""} {
-		_, err := cluster.DeviceFiles(bad)
-		require.Error(t, err, bad)
-	}
-}
-
 func TestClusterNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, key := range []schema.Key{

@@ -89,17 +89,6 @@ func TestNodeLineFitsItsHost(t *testing.T) {
 		cluster.WithShape(plan.Member{CPUs: 48}, fourSockets).Shape, "whole sockets")
 }
 
-// A job of one GPU gets whole cores, so the share of each GPU is one of whole cores.
-func TestShareOfAGPUIsOfWholeCores(t *testing.T) {
-	gpus := func(n int) []schema.GPU { return []schema.GPU{{Type: "a100", Count: n}} }
-	for _, one := range []struct{ cpus, gpus, share int }{{32, 4, 8}, {32, 6, 4}, {31, 4, 6}, {16, 4, 4}, {16, 3, 5}, {4, 4, 1}} {
-		require.Equal(t, one.share, cluster.CPUsPerGPU(cluster.WithShape(plan.Member{CPUs: one.cpus, GPUs: gpus(one.gpus)}, twoByEightByTwo)),
-			"%+v", one)
-	}
-	require.Equal(t, 5, cluster.CPUsPerGPU(plan.Member{CPUs: 32, GPUs: gpus(6)}), "without a shape")
-	require.Zero(t, cluster.CPUsPerGPU(plan.Member{CPUs: 32}))
-}
-
 // The line of a new worker has the shape of its host, and nothing writes it again.
 func TestNewWorkerGetsTheShapeOfItsHost(t *testing.T) {
 	c := newCluster(t)

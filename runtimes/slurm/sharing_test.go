@@ -13,7 +13,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -143,56 +142,6 @@ func TestAccountOfAUnitIsNoProjects(t *testing.T) {
 	shared.Unit.Effective.Attachments = nil
 	shared.Unit.Effective.Key.Kind = schema.KindSharedRuntime
 	require.True(t, shared.isShared())
-}
-
-// No QoS that a project may use, and none of a partition that takes its jobs, has a limit that
-// slurmctld would use in place of one of the project's account.
-func TestNoQoSReplacesALimitOfAProject(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		number := rapid.SampledFrom([]int{0, 0, 1, 60})
-		set := cluster.Config{}
-		for _, name := range []string{"a", "b", "normal"} {
-			set.QoS = append(set.QoS, cluster.QoS{
-				Name: name, MaxTimeMinutes: number.Draw(t, "time"),
-				Group: cluster.QoSLimits{
-					GPUs: number.Draw(t, "gpus"), CPUs: number.Draw(t, "cpus"), Jobs: number.Draw(t, "jobs"),
-					Submits: number.Draw(t, "submits"),
-				},
-				Users: rapid.SampledFrom([][]string{nil, {"alice"}}).Draw(t, "users"),
-			})
-		}
-		set.Partitions = []cluster.Partition{{Name: "main", QOS: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "partition")}}
-		a := schema.EffectiveAttachment{ProjectID: "x.y", Closed: rapid.Bool().Draw(t, "closed"), SubmissionLimits: schema.SubmissionLimits{
-			MaxGPUs: number.Draw(t, "max gpus"), MaxCPUs: number.Draw(t, "max cpus"), MaxRunningJobs: number.Draw(t, "max jobs"),
-			MaxWalltimeMinutes: number.Draw(t, "max wall"),
-		}}
-		account := set.ProjectAccount(a, nil)
-		usable := slices.Concat(account.QoS, namesOfQoS(account.Optional))
-		if set.Admits(set.Partitions[0], a) {
-			usable = append(usable, set.Partitions[0].QOS)
-		}
-		for _, q := range set.QoS {
-			s := q.Settings()
-			if !slices.Contains(usable, q.Name) {
-				continue
-			}
-			for _, limit := range []accounting.Setting{"grpjobs", "grpsubmitjobs"} {
-				require.False(t, account.Settings[limit] != "" && s[limit] != "", "%s by QoS %s", limit, q.Name)
-			}
-			for _, resource := range []string{"cpu=", "gres/gpu="} {
-				require.False(t, strings.Contains(string(account.Settings["grptres"]), resource) &&
-					strings.Contains(s["grptres"], resource), "%s by QoS %s", resource, q.Name)
-			}
-			require.False(t, a.MaxWalltimeMinutes > 0 && q.MaxTimeMinutes > a.MaxWalltimeMinutes)
-		}
-	})
-}
-
-func namesOfQoS(list []cluster.QoS) (out []string) {
-	for _, q := range list {
-		out = append(out, q.Name)
-	}
-	return out
 }
 
 // Guaranteed shares deepen the queues that slurmctld considers, and let backfill try only as many

@@ -81,14 +81,14 @@ func (s *Config) jobDefaults(workers []plan.Member) map[string]string {
 	if s.Jobs != nil && s.Jobs.GPUDefaults == gpuDefaultsShare &&
 		slices.ContainsFunc(workers, func(m plan.Member) bool { return GPUCount(m) > 0 }) {
 		values["DefMemPerGPU"] = least(func(m plan.Member) int { return m.MemoryMiB / max(GPUCount(m), 1) * min(GPUCount(m), 1) })
-		values["DefCpuPerGPU"] = least(CPUsPerGPU)
+		values["DefCpuPerGPU"] = least(cpusPerGPU)
 	}
 	return values
 }
 
-// CPUsPerGPU returns a GPU's share of the CPUs of a node, in whole cores where it has so many: a job
+// cpusPerGPU returns a GPU's share of the CPUs of a node, in whole cores where it has so many: a job
 // gets whole cores, and with rounded up ones the last GPU would have none. 0: the node has no GPU.
-func CPUsPerGPU(m plan.Member) int {
+func cpusPerGPU(m plan.Member) int {
 	if GPUCount(m) == 0 {
 		return 0
 	}

@@ -32,7 +32,7 @@ func (c *Cluster) render() (map[string]File, confLines, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	gres, err := RenderGresConf(c.workers)
+	gres, err := renderGresConf(c.workers)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -213,8 +213,8 @@ func (l *lines) node(m plan.Member) {
 	l.set(append(words, "Feature", memberFeatures(m))...)
 }
 
-// RenderGresConf returns gres.conf for workers. The error names a node whose device files are not valid.
-func RenderGresConf(workers []plan.Member) ([]byte, error) {
+// renderGresConf returns gres.conf for workers. The error names a node whose device files are not valid.
+func renderGresConf(workers []plan.Member) ([]byte, error) {
 	l := &lines{}
 	l.b.WriteString(header)
 	for _, m := range workers {

@@ -96,7 +96,7 @@ func (c *Cluster) accounts() []account {
 	members.name, members.users = MembersAccount, []string{} // a partition that takes no project's jobs names it
 	all := []account{members}
 	for _, a := range c.attached {
-		all = append(all, set.ProjectAccount(a, preempted))
+		all = append(all, set.projectAccount(a, preempted))
 	}
 	return all
 }
@@ -119,10 +119,10 @@ func (s *Config) membersAccount() account {
 	return a
 }
 
-// ProjectAccount returns the account of an attached project. It has all limits of the project, so
+// projectAccount returns the account of an attached project. It has all limits of the project, so
 // they hold in each QoS. The QoS of the project refuse a job that alone exceeds a limit, also one
 // of the account. preempted are the QoS whose jobs end for those of a guaranteed share.
-func (s *Config) ProjectAccount(a schema.EffectiveAttachment, preempted []string) account {
+func (s *Config) projectAccount(a schema.EffectiveAttachment, preempted []string) account {
 	out := account{name: a.ProjectID, Settings: limitSettings(a), standard: a.ProjectID, QoS: []string{a.ProjectID},
 		users: append([]string{}, a.Users...)}
 	how := preemptionOf(a)
@@ -232,7 +232,7 @@ func (c *Cluster) Admitted() []Partition {
 			}
 		}
 		for _, a := range c.attached {
-			if set.Admits(*p, a) {
+			if set.admits(*p, a) {
 				accounts, qos = append(accounts, a.ProjectID), slices.Concat(qos, own[a.ProjectID])
 			}
 		}
@@ -247,9 +247,9 @@ func (c *Cluster) Admitted() []Partition {
 	return out
 }
 
-// Admits reports whether a partition takes jobs of a project. The QoS of a partition must not
+// admits reports whether a partition takes jobs of a project. The QoS of a partition must not
 // replace a limit of the project.
-func (s *Config) Admits(p Partition, a schema.EffectiveAttachment) bool {
+func (s *Config) admits(p Partition, a schema.EffectiveAttachment) bool {
 	if a.Queues != nil && !slices.Contains(a.Queues, p.Name) || p.AllowAccounts != nil && !slices.Contains(p.AllowAccounts, a.ProjectID) {
 		return false
 	}
