@@ -3,6 +3,9 @@ package schema
 import (
 	"context"
 	"errors"
+	"iter"
+	"maps"
+	"slices"
 )
 
 // ErrIncomplete: an object of a repository is missing or damaged, so that nothing is
@@ -127,6 +130,39 @@ func (d *Desired) Instance(key Key) *Instance {
 		if p := t.Projects[key.Project]; p != nil {
 			return p.Instances[key.Name]
 		}
+	}
+	return nil
+}
+
+// instances yields all instances, in no order.
+func (d *Desired) instances() iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		for _, t := range d.Tenants {
+			for _, p := range t.Projects {
+				for _, i := range p.Instances {
+					if !yield(i) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// sharedRuntimes returns the valid shared runtimes of the platform and of all tenants, in no order.
+func (d *Desired) sharedRuntimes() []*SharedRuntimeEstate {
+	all := slices.Collect(maps.Values(d.Platform.SharedRuntimes))
+	for _, t := range d.Tenants {
+		all = slices.AppendSeq(all, maps.Values(t.SharedRuntimes))
+	}
+	return slices.DeleteFunc(all, func(s *SharedRuntimeEstate) bool { return s.Runtime == nil })
+}
+
+// runtimeOf returns the shared runtime that an instance uses; nil: none, or no valid one.
+func (d *Desired) runtimeOf(i *Instance) *SharedRuntime {
+	key := SharedRuntimeKey(i.Key.Tenant, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime)
+	if s := d.SharedRuntime(key.Tenant, key.Name); s != nil {
+		return s.Runtime
 	}
 	return nil
 }

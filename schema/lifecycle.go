@@ -106,42 +106,30 @@ func Lifecycle(before, after *Desired) []Diagnostic {
 // operationChanges finds operations that would become others: each is done once, and one that is
 // done stays done, whatever its document says then.
 func operationChanges(before, after *Desired) (out []Diagnostic) {
-	compare := func(was, is map[string]*MemberOperation) {
-		for _, name := range slices.Sorted(maps.Keys(is)) {
-			old, now := was[name], is[name]
-			if old == nil || old == now || old.UID != now.UID {
-				continue
-			}
-			a, b := old.Spec, now.Spec
-			if a.Operation != b.Operation || a.Instance != b.Instance || a.Member != b.Member || !maps.Equal(a.Labels, b.Labels) {
-				out = append(out, now.finding("spec", SeverityError, CodeOperationChanged,
-					fmt.Sprintf("it asks for %s of %s already, and an operation is carried out once: delete this file and write another",
-						a.Operation, cmp.Or(a.Member, "the unit"))))
-			} else if !reflect.DeepEqual(a, b) {
-				out = append(out, now.finding("spec", SeverityWarning, CodeOperationChanged,
-					"this has an effect only while the operation waits: one that is done is not carried out again. To repeat it, delete "+
-						"this file and write another"))
-			}
-		}
+	for was, s := range changedRuntimes(before, after) {
+		out = append(out, otherOperations(was.Operations, s.Operations)...)
 	}
-	shared := func(was, is map[string]*SharedRuntimeEstate) {
-		for name, s := range is {
-			if old := was[name]; old != nil && old != s {
-				compare(old.Operations, s.Operations)
-			}
-		}
+	for was, p := range changedProjects(before, after) {
+		out = append(out, otherOperations(was.Operations, p.Operations)...)
 	}
-	shared(before.Platform.SharedRuntimes, after.Platform.SharedRuntimes)
-	for tenant, t := range after.Tenants {
-		old := before.Tenants[tenant]
-		if old == nil || old == t {
-			continue
+	return out
+}
+
+// otherOperations is operationChanges for the operations of one place.
+func otherOperations(was, is map[string]*MemberOperation) (out []Diagnostic) {
+	for old, now := range Changed(was, is) {
+		if old.Key != now.Key || old.UID != now.UID {
+			continue // a new one
 		}
-		shared(old.SharedRuntimes, t.SharedRuntimes)
-		for name, p := range t.Projects {
-			if was := old.Projects[name]; was != nil && was != p {
-				compare(was.Operations, p.Operations)
-			}
+		a, b := old.Spec, now.Spec
+		if a.Operation != b.Operation || a.Instance != b.Instance || a.Member != b.Member || !maps.Equal(a.Labels, b.Labels) {
+			out = append(out, now.finding("spec", SeverityError, CodeOperationChanged,
+				fmt.Sprintf("it asks for %s of %s already, and an operation is carried out once: delete this file and write another",
+					a.Operation, cmp.Or(a.Member, "the unit"))))
+		} else if !reflect.DeepEqual(a, b) {
+			out = append(out, now.finding("spec", SeverityWarning, CodeOperationChanged,
+				"this has an effect only while the operation waits: one that is done is not carried out again. To repeat it, delete "+
+					"this file and write another"))
 		}
 	}
 	return out
@@ -315,34 +303,13 @@ func contents(a, b *AppVersionSpec) string {
 // first that does.
 func users(before, after *Desired) map[Key]Key {
 	out := map[Key]Key{}
-	use := func(app, version string, by Key, existed bool) {
-		v := after.Version(by.Tenant, app, version)
-		if v == nil || !existed {
-			return
+	for by, runs := range after.units() {
+		v := after.Version(by.Tenant, runs.app, runs.version)
+		if v == nil || before.selectedBy(by) != runs {
+			continue
 		}
-		if old, ok := out[v.Key]; !ok || by.Compare(old) < 0 {
+		if first, ok := out[v.Key]; !ok || by.Compare(first) < 0 {
 			out[v.Key] = by
-		}
-	}
-	shared := func(tenant string, all map[string]*SharedRuntimeEstate) {
-		for name, s := range all {
-			if s.Runtime == nil {
-				continue
-			}
-			old := before.SharedRuntime(tenant, name)
-			same := old != nil && old.Runtime != nil && old.Runtime.Spec.App == s.Runtime.Spec.App &&
-				old.Runtime.Spec.Version == s.Runtime.Spec.Version
-			use(s.Runtime.Spec.App, s.Runtime.Spec.Version, s.Runtime.Key, same)
-		}
-	}
-	shared("", after.Platform.SharedRuntimes)
-	for tenant, t := range after.Tenants {
-		shared(tenant, t.SharedRuntimes)
-		for _, p := range t.Projects {
-			for _, i := range p.Instances {
-				old := before.Instance(i.Key)
-				use(i.Spec.App, i.Spec.Version, i.Key, old != nil && old.Spec.App == i.Spec.App && old.Spec.Version == i.Spec.Version)
-			}
 		}
 	}
 	return out

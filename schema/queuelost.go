@@ -6,57 +6,45 @@ import (
 	"strings"
 )
 
-// MappedNamesStay returns a warning for each changed unit whose config no longer has a partition or QoS that the
+// mappedNamesStay returns a warning for each changed unit whose config no longer has a partition or QoS that the
 // queue map of one of its projects names. The map is not part of the change, and may have another owner.
-func MappedNamesStay(of QueueNamesOf) func(before, after *Desired) []Diagnostic {
-	return func(before, after *Desired) (out []Diagnostic) {
-		if before == nil || before.Platform == nil || len(after.QueueMaps()) == 0 {
-			return nil
-		}
-		out = lostByShared("", before, after, before.Platform.SharedRuntimes, after.Platform.SharedRuntimes, of)
-		for name, t := range after.Tenants {
-			old := before.Tenants[name]
-			if old == nil || old == t {
-				continue
-			}
-			out = append(out, lostByShared(name, before, after, old.SharedRuntimes, t.SharedRuntimes, of)...)
-			for project, p := range t.Projects {
-				for _, i := range p.Instances {
-					was := before.Instance(i.Key)
-					if was == nil || was.Blob == i.Blob || i.Spec.SharedRuntime != "" {
-						continue
-					}
-					had, _ := before.namesOf(name, was.Spec.App, was.Spec.Version, was.Spec.Config, of)
-					have, known := after.namesOf(name, i.Spec.App, i.Spec.Version, i.Spec.Config, of)
-					if m := after.QueueMapOf(i.Spec.App, name, project); known && m != nil {
-						out = append(out, m.lostNames(&i.Header, had, have)...)
-					}
-				}
-			}
-		}
-		return out
+func mappedNamesStay(before, after *Desired, of QueueNamesOf) (out []Diagnostic) {
+	if before == nil || before.Platform == nil || len(after.QueueMaps()) == 0 {
+		return nil
 	}
+	for was, s := range changedRuntimes(before, after) {
+		out = append(out, lostByShared(before, after, was.Runtime, s, of)...)
+	}
+	for was, i := range changedInstances(before, after) {
+		if was.Key != i.Key || was.Blob == i.Blob || i.Spec.SharedRuntime != "" {
+			continue // new, unchanged or without partitions of its own
+		}
+		had, _ := before.namesOf(i.Key.Tenant, was.Spec.App, was.Spec.Version, was.Spec.Config, of)
+		have, known := after.namesOf(i.Key.Tenant, i.Spec.App, i.Spec.Version, i.Spec.Config, of)
+		if m := after.QueueMapOf(i.Spec.App, i.Key.Tenant, i.Key.Project); known && m != nil {
+			out = append(out, m.lostNames(&i.Header, had, have)...)
+		}
+	}
+	return out
 }
 
-// lostByShared is MappedNamesStay for the shared runtimes of a tenant, or of the platform.
-func lostByShared(owner string, before, after *Desired, old, now map[string]*SharedRuntimeEstate, of QueueNamesOf) (out []Diagnostic) {
-	for name, s := range now {
-		was := old[name]
-		if was == nil || was.Runtime == nil || s.Runtime == nil || was.Runtime.Blob == s.Runtime.Blob {
-			continue
-		}
-		had, _ := before.namesOf(owner, was.Runtime.Spec.App, was.Runtime.Spec.Version, was.Runtime.Spec.Config, of)
-		have, known := after.namesOf(owner, s.Runtime.Spec.App, s.Runtime.Spec.Version, s.Runtime.Spec.Config, of)
-		if !known {
-			continue
-		}
-		var told []*QueueMap
-		for _, a := range s.Attachments {
-			tenant, project, _ := strings.Cut(a.Spec.ProjectID, ".")
-			if m := after.QueueMapOf(s.Runtime.Spec.App, tenant, project); m != nil && !slices.Contains(told, m) {
-				told = append(told, m)
-				out = append(out, m.lostNames(&s.Runtime.Header, had, have)...)
-			}
+// lostByShared is mappedNamesStay for one shared runtime; was is nil for a new one.
+func lostByShared(before, after *Desired, was *SharedRuntime, s *SharedRuntimeEstate, of QueueNamesOf) (out []Diagnostic) {
+	is := s.Runtime
+	if was == nil || is == nil || was.Blob == is.Blob {
+		return nil
+	}
+	have, known := after.namesOf(is.Key.Tenant, is.Spec.App, is.Spec.Version, is.Spec.Config, of)
+	if !known {
+		return nil
+	}
+	had := before.queuesOf(was, of)
+	var told []*QueueMap
+	for _, a := range s.Attachments {
+		tenant, project, _ := strings.Cut(a.Spec.ProjectID, ".")
+		if m := after.QueueMapOf(is.Spec.App, tenant, project); m != nil && !slices.Contains(told, m) {
+			told = append(told, m)
+			out = append(out, m.lostNames(&is.Header, had, have)...)
 		}
 	}
 	return out

@@ -123,36 +123,20 @@ func (m *QueueMap) serves() string {
 type queueUser struct{ app, tenant, project string }
 
 // queueUsers yields each instance, and each attachment to a shared runtime, with the project and the app whose
-// queues it uses. d may be nil.
+// queues it uses.
 func (d *Desired) queueUsers() iter.Seq2[*Header, queueUser] {
 	return func(yield func(*Header, queueUser) bool) {
-		if d == nil {
-			return
-		}
-		attached := func(runtimes map[string]*SharedRuntimeEstate) bool {
-			for _, r := range runtimes {
-				for _, a := range r.Attachments {
-					tenant, project, _ := strings.Cut(a.Spec.ProjectID, ".")
-					if r.Runtime != nil && !yield(a.Head(), queueUser{r.Runtime.Spec.App, tenant, project}) {
-						return false
-					}
+		for _, r := range d.sharedRuntimes() {
+			for _, a := range r.Attachments {
+				tenant, project, _ := strings.Cut(a.Spec.ProjectID, ".")
+				if !yield(a.Head(), queueUser{r.Runtime.Spec.App, tenant, project}) {
+					return
 				}
 			}
-			return true
 		}
-		if !attached(d.Platform.SharedRuntimes) {
-			return
-		}
-		for tenant, t := range d.Tenants {
-			if !attached(t.SharedRuntimes) {
+		for i := range d.instances() {
+			if !yield(i.Head(), queueUser{i.Spec.App, i.Key.Tenant, i.Key.Project}) {
 				return
-			}
-			for project, p := range t.Projects {
-				for _, i := range p.Instances {
-					if !yield(i.Head(), queueUser{i.Spec.App, tenant, project}) {
-						return
-					}
-				}
 			}
 		}
 	}

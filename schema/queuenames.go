@@ -41,83 +41,55 @@ func (n QueueNames) longest(partitions []string) (minutes int) {
 // queues.
 type QueueNamesOf func(backend string) func(config json.RawMessage) QueueNames
 
-// QueueRules returns the check of the queue maps, and of what they name, in a change of an estate: QueueModes,
-// MapsNameWhatExists, QueuesNameWhatExists and MappedNamesStay. contract is that of QueueModes.
+// QueueRules returns the check of the queue maps, and of what they name, in a change of an estate. contract is
+// that of QueueModes.
 func QueueRules(contract string, of QueueNamesOf) func(before, after *Desired, today string) []Diagnostic {
 	modes := QueueModes(contract)
-	names := []func(before, after *Desired) []Diagnostic{MapsNameWhatExists(of), QueuesNameWhatExists(of), MappedNamesStay(of)}
 	return func(before, after *Desired, today string) []Diagnostic {
-		out := modes(before, after, today)
-		for _, check := range names {
-			out = append(out, check(before, after)...)
-		}
-		return out
+		return slices.Concat(modes(before, after, today), mapsNameWhatExists(before, after, of), queuesNameWhatExists(before, after, of),
+			mappedNamesStay(before, after, of))
 	}
 }
 
-// MapsNameWhatExists returns the check that a partition, account or QoS of a new or changed queue
-// map exists in one of the units that the map serves. A map that serves none is for later ones.
-func MapsNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagnostic {
-	return func(before, after *Desired) (out []Diagnostic) {
-		for _, m := range after.QueueMaps() {
-			if old := before.mapNamed(m.Key); old != nil && old.Blob == m.Blob {
-				continue
-			}
-			if have, serves := after.namesFor(m, of); serves {
-				out = append(out, m.unknownNames(have)...)
-			}
+// mapsNameWhatExists checks that a partition, account or QoS of a new or changed queue map exists in one of
+// the units that the map serves. A map that serves none is for later ones.
+func mapsNameWhatExists(before, after *Desired, of QueueNamesOf) (out []Diagnostic) {
+	for _, m := range after.QueueMaps() {
+		if old := before.mapNamed(m.Key); old != nil && old.Blob == m.Blob {
+			continue
 		}
-		return out
+		if have, serves := after.namesFor(m, of); serves {
+			out = append(out, m.unknownNames(have)...)
+		}
 	}
+	return out
 }
 
-// QueuesNameWhatExists returns the check that a queue in the terms or the limits of a project, if they
-// are new or changed, is a partition of the shared runtime, and that their longest time is one that a partition
-// allows.
-func QueuesNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagnostic {
-	return func(before, after *Desired) (out []Diagnostic) {
-		check := func(tenant string, runtimes, old map[string]*SharedRuntimeEstate) {
-			for name, s := range runtimes {
-				if s == old[name] || s.Runtime == nil {
-					continue
-				}
-				for _, a := range s.Attachments {
-					if was, _ := before.Document(a.Key).(*Attachment); was == nil || was.Blob != a.Blob {
-						out = append(out, a.beyondQueues("spec.submission_policy.", &a.Spec.SubmissionPolicy.SubmissionLimits,
-							after.queuesOf(tenant, s.Runtime, of))...)
-					}
-				}
+// queuesNameWhatExists checks that a queue in the terms or the limits of a project, if they are new or changed,
+// is a partition of the shared runtime, and that their longest time is one that a partition allows.
+func queuesNameWhatExists(before, after *Desired, of QueueNamesOf) (out []Diagnostic) {
+	for was, s := range changedRuntimes(before, after) {
+		if s.Runtime == nil {
+			continue
+		}
+		have := after.queuesOf(s.Runtime, of)
+		for old, a := range Changed(was.Attachments, s.Attachments) {
+			if old.Blob != a.Blob {
+				out = append(out, a.beyondQueues("spec.submission_policy.", &a.Spec.SubmissionPolicy.SubmissionLimits, have)...)
 			}
 		}
-		check("", after.Platform.SharedRuntimes, before.Platform.SharedRuntimes)
-		for name, t := range after.Tenants {
-			old := before.Tenants[name]
-			if old == t {
-				continue
-			}
-			if old == nil {
-				old = &TenantEstate{}
-			}
-			check(name, t.SharedRuntimes, old.SharedRuntimes)
-			for _, p := range t.Projects {
-				for _, i := range p.Instances {
-					shared := SharedRuntimeKey(name, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime)
-					runtime := after.SharedRuntime(shared.Tenant, shared.Name)
-					if was := before.Instance(i.Key); i.Spec.SubmissionLimits != nil && runtime != nil && runtime.Runtime != nil &&
-						(was == nil || was.Blob != i.Blob) {
-						out = append(out, i.beyondQueues("spec.submission_limits.", i.Spec.SubmissionLimits,
-							after.queuesOf(shared.Tenant, runtime.Runtime, of))...)
-					}
-				}
-			}
-		}
-		return out
 	}
+	for was, i := range changedInstances(before, after) {
+		if r := after.runtimeOf(i); r != nil && i.Spec.SubmissionLimits != nil && was.Blob != i.Blob {
+			out = append(out, i.beyondQueues("spec.submission_limits.", i.Spec.SubmissionLimits, after.queuesOf(r, of))...)
+		}
+	}
+	return out
 }
 
 // queuesOf returns the queues of a shared runtime; none: they are not known.
-func (d *Desired) queuesOf(tenant string, r *SharedRuntime, of QueueNamesOf) QueueNames {
-	names, _ := d.namesOf(tenant, r.Spec.App, r.Spec.Version, r.Spec.Config, of)
+func (d *Desired) queuesOf(r *SharedRuntime, of QueueNamesOf) QueueNames {
+	names, _ := d.namesOf(r.Key.Tenant, r.Spec.App, r.Spec.Version, r.Spec.Config, of)
 	return names
 }
 
@@ -212,12 +184,11 @@ func (d *Desired) namesFor(m *QueueMap, of QueueNamesOf) (names QueueNames, serv
 		}
 		key, version, config := i.Key, i.Spec.Version, i.Spec.Config
 		if i.Spec.SharedRuntime != "" {
-			key = SharedRuntimeKey(user.tenant, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime)
-			shared := d.SharedRuntime(key.Tenant, key.Name)
-			if shared == nil || shared.Runtime == nil {
+			shared := d.runtimeOf(i)
+			if shared == nil {
 				continue
 			}
-			version, config = shared.Runtime.Spec.Version, shared.Runtime.Spec.Config
+			key, version, config = shared.Key, shared.Spec.Version, shared.Spec.Config
 		}
 		its, known := d.namesOf(key.Tenant, user.app, version, config, of)
 		if !known {

@@ -1,8 +1,9 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
+	"iter"
 	"slices"
 	"strings"
 )
@@ -34,20 +35,9 @@ func Upgrades(before, after *Desired) []Diagnostic {
 	u := upgrades{before, after}
 	var out []Diagnostic
 	if after.Platform != nil {
-		was := &Platform{}
-		if before.Platform != nil {
-			was = before.Platform
-		}
-		out = append(out, u.shared(was.SharedRuntimes, after.Platform.SharedRuntimes)...)
+		out = append(out, u.shared(cmp.Or(before.Platform, &Platform{}).SharedRuntimes, after.Platform.SharedRuntimes)...)
 	}
-	for _, tenant := range slices.Sorted(maps.Keys(after.Tenants)) {
-		was, is := before.Tenants[tenant], after.Tenants[tenant]
-		if was == is {
-			continue
-		}
-		if was == nil {
-			was = &TenantEstate{}
-		}
+	for was, is := range Changed(before.Tenants, after.Tenants) {
 		out = append(out, u.shared(was.SharedRuntimes, is.SharedRuntimes)...)
 		out = append(out, u.instances(was, is)...)
 	}
@@ -60,52 +50,64 @@ type upgrades struct{ before, after *Desired }
 // selected is the version that a unit runs; zero: the unit does not exist.
 type selected struct{ app, version string }
 
+// selectedBy returns the version that the unit of key runs.
+func (d *Desired) selectedBy(key Key) selected {
+	switch doc := d.Document(key).(type) {
+	case *SharedRuntime:
+		return doc.selected()
+	case *Instance:
+		return doc.selected()
+	}
+	return selected{}
+}
+
+// selected returns the version that r runs. r may be nil.
+func (r *SharedRuntime) selected() selected {
+	if r == nil {
+		return selected{}
+	}
+	return selected{r.Spec.App, r.Spec.Version}
+}
+
+func (i *Instance) selected() selected { return selected{i.Spec.App, i.Spec.Version} }
+
+// units yields each shared runtime and each instance with the version that it runs, in no order.
+func (d *Desired) units() iter.Seq2[Key, selected] {
+	return func(yield func(Key, selected) bool) {
+		for _, s := range d.sharedRuntimes() {
+			if !yield(s.Runtime.Key, s.Runtime.selected()) {
+				return
+			}
+		}
+		for i := range d.instances() {
+			if !yield(i.Key, i.selected()) {
+				return
+			}
+		}
+	}
+}
+
 func (u upgrades) shared(was, is map[string]*SharedRuntimeEstate) (out []Diagnostic) {
-	for _, name := range slices.Sorted(maps.Keys(is)) {
-		old, now := was[name], is[name]
-		if old == now || now.Runtime == nil {
-			continue
+	for old, now := range Changed(was, is) {
+		if r := now.Runtime; r != nil {
+			out = append(out, u.change(&r.Header, old.Runtime.selected(), r.selected())...)
 		}
-		var from selected
-		if old != nil && old.Runtime != nil {
-			from = selected{old.Runtime.Spec.App, old.Runtime.Spec.Version}
-		}
-		out = append(out, u.change(&now.Runtime.Header, from, selected{now.Runtime.Spec.App, now.Runtime.Spec.Version})...)
 	}
 	return out
 }
 
 func (u upgrades) instances(was, is *TenantEstate) (out []Diagnostic) {
 	byUID := map[string]*Instance{} // of the projects that differ: an instance moves between two of them
-	for name, p := range was.Projects {
-		if p == is.Projects[name] {
-			continue
-		}
+	for _, p := range Changed(is.Projects, was.Projects) {
 		for _, i := range p.Instances {
-			if i.UID != "" {
-				byUID[i.UID] = i
-			}
+			byUID[i.UID] = i
 		}
 	}
-	for _, project := range slices.Sorted(maps.Keys(is.Projects)) {
-		if is.Projects[project] == was.Projects[project] {
-			continue
-		}
-		now := is.Projects[project].Instances
-		for _, name := range slices.Sorted(maps.Keys(now)) {
-			i := now[name]
-			old := byUID[i.UID]
-			if p := was.Projects[project]; old == nil && p != nil {
-				old = p.Instances[name]
-			}
-			if old == i {
-				continue
-			}
-			var from selected
-			if old != nil {
-				from = selected{old.Spec.App, old.Spec.Version}
-			}
-			out = append(out, u.change(&i.Header, from, selected{i.Spec.App, i.Spec.Version})...)
+	delete(byUID, "")
+	for old, p := range Changed(was.Projects, is.Projects) {
+		for was, i := range Changed(old.Instances, p.Instances) {
+			was = cmp.Or(byUID[i.UID], was)
+			out = append(out, u.change(&i.Header, was.selected(), i.selected())...)
 		}
 	}
 	return out
