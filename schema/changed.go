@@ -3,8 +3,20 @@ package schema
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 )
+
+// Sorted yields the names and values of a map in the order of the names.
+func Sorted[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			if !yield(name, m[name]) {
+				return
+			}
+		}
+	}
+}
 
 // Changed yields the values of is that was does not have in this version, sorted by name. The first value of
 // each pair is the one of that name in was, or a zero one.

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -123,6 +124,9 @@ type ProjectEstate struct {
 	Operations      map[string]*MemberOperation
 	Others          Others // of kinds without a field of their own
 }
+
+// OrEmpty returns d, or an estate without documents for nil.
+func (d *Desired) OrEmpty() *Desired { return cmp.Or(d, &Desired{Platform: &Platform{}}) }
 
 // Instance is the instance of key, or nil.
 func (d *Desired) Instance(key Key) *Instance {

@@ -25,7 +25,12 @@ func (p Position) Place() string {
 
 // Warning returns a warning about the field of a document at a path.
 func (p Position) Warning(path, code, format string, args ...any) Diagnostic {
-	return Diagnostic{Severity: SeverityWarning, Code: code, File: p.File, Line: p.Line, Column: p.Column, Path: path,
+	return p.Finding(SeverityWarning, path, code, format, args...)
+}
+
+// Finding returns a finding about the field of a document at a path, with which its message begins.
+func (p Position) Finding(severity Severity, path, code, format string, args ...any) Diagnostic {
+	return Diagnostic{Severity: severity, Code: code, File: p.File, Line: p.Line, Column: p.Column, Path: path,
 		Message: path + ": " + fmt.Sprintf(format, args...)}
 }
 

@@ -78,16 +78,13 @@ func ArtifactTransition(from, to ArtifactStatus) error {
 func Lifecycle(before, after *Desired) []Diagnostic {
 	var out []Diagnostic
 	adopted := before.empty()
-	for _, tenant := range slices.Sorted(maps.Keys(after.Tenants)) {
-		t := after.Tenants[tenant]
+	for tenant, t := range Sorted(after.Tenants) {
 		if before.Tenants[tenant] == t && before.Platform == after.Platform {
 			continue
 		}
 		before := ArtifactsBefore(before.Tenants[tenant], t)
-		for _, project := range slices.Sorted(maps.Keys(t.Projects)) {
-			p := t.Projects[project]
-			for _, name := range slices.Sorted(maps.Keys(p.Artifacts)) {
-				a := p.Artifacts[name]
+		for _, p := range Sorted(t.Projects) {
+			for _, a := range Sorted(p.Artifacts) {
 				was := before(a)
 				if was != a && !adopted {
 					out = append(out, artifactChange(was, a)...)
@@ -231,14 +228,11 @@ func inUse(p *Platform, t *TenantEstate, was, now *Artifact) (out []Diagnostic) 
 	if retired && was != nil && was.Spec.Status != ArtifactRetired {
 		severity, advice = SeverityError, "deprecate it instead, until no active version is"
 	}
-	versions := p.VersionsFor(t, now.Spec.App)
-	for _, version := range slices.Sorted(maps.Keys(versions)) {
-		v := versions[version]
+	for _, v := range Sorted(p.VersionsFor(t, now.Spec.App)) {
 		if v.Spec.Status != StatusActive {
 			continue
 		}
-		for _, name := range slices.Sorted(maps.Keys(v.Spec.Manifest.Artifacts)) {
-			m := v.Spec.Manifest.Artifacts[name]
+		for name, m := range Sorted(v.Spec.Manifest.Artifacts) {
 			if m.Source != now.Spec.Source || m.Digest != now.Spec.Digest {
 				continue
 			}

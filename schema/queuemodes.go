@@ -24,7 +24,7 @@ const (
 // comments. The check is pure; its before may be nil.
 func QueueModes(contract string) func(before, after *Desired, today string) []Diagnostic {
 	return func(before, after *Desired, today string) []Diagnostic {
-		before = cmp.Or(before, &Desired{Platform: &Platform{}})
+		before = before.OrEmpty()
 		var out []Diagnostic
 		for _, m := range after.QueueMaps() {
 			if old := before.mapNamed(m.Key); old == nil || old.Blob != m.Blob {

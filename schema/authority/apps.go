@@ -1,6 +1,7 @@
 package authority
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,7 +18,7 @@ const RuleAppRequires = "app_requires"
 // shared runtimes. A project's account never operates a shared runtime (requirement D3).
 // Cost: one pass over the instances of the project.
 func (r Rules) operated(account schema.Key) (apps []*schema.App) {
-	base := orEmpty(r.Base)
+	base := r.Base.OrEmpty()
 	t := base.Tenants[account.Tenant]
 	if t == nil {
 		return nil
@@ -29,11 +30,10 @@ func (r Rules) operated(account schema.Key) (apps []*schema.App) {
 				names[rt.Runtime.Spec.App] = true
 			}
 		}
-	} else if p := t.Projects[account.Project]; p != nil {
-		for _, i := range p.Instances {
-			if i.Spec.OperatorServiceAccount == account.Name {
-				names[i.Spec.App] = true
-			}
+	}
+	for _, i := range cmp.Or(t.Projects[account.Project], &schema.ProjectEstate{}).Instances {
+		if i.Spec.OperatorServiceAccount == account.Name {
+			names[i.Spec.App] = true
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {

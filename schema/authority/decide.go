@@ -3,7 +3,6 @@ package authority
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,10 +38,10 @@ func Holds(r Rules, a Actor, n Need) Decision { return r.decide(a, n, nil) }
 // without approval. If nobody can approve, a change that ends require_approval in
 // the same place is exempt; otherwise the place could never be changed again.
 func (r Rules) approval(a Actor, n Need) *schema.Policy {
-	base := orEmpty(r.Base)
+	base := r.Base.OrEmpty()
 	var policies []*schema.Policy
-	for _, name := range slices.Sorted(maps.Keys(base.Platform.Policies)) {
-		policies = append(policies, base.Platform.Policies[name])
+	for _, p := range schema.Sorted(base.Platform.Policies) {
+		policies = append(policies, p)
 	}
 	if t := base.Tenants[n.Scope.Tenant]; t != nil && t.Policy != nil {
 		policies = append(policies, t.Policy)
@@ -62,7 +61,7 @@ func (r Rules) approvable(a Actor, s Scope) bool {
 	if a.Proof == ProofPullRequest {
 		return true
 	}
-	t := orEmpty(r.Base).Tenants[s.Tenant]
+	t := r.Base.OrEmpty().Tenants[s.Tenant]
 	return !r.NoForge && (t == nil || t.Tenant == nil || t.Tenant.Spec.Repository == nil)
 }
 
@@ -77,45 +76,78 @@ func (r Rules) overrides(a Actor) bool {
 // decide makes the decision for one need. approval is the policy that requires
 // approval, or nil.
 func (r Rules) decide(a Actor, n Need, approval *schema.Policy) Decision {
-	switch {
-	case find(n.Permission).permission == "":
+	if find(n.Permission).permission == "" {
 		return denied(n, "there is no permission "+plain(string(n.Permission)), "")
-	case a.Proof == ProofNone || a.Login == "" && a.ServiceAccount.IsZero():
-		return denied(n, "the author is unknown", "open a pull request, or sign the commit with a key that a role binding names")
-	case a.ServiceAccount.IsZero() && a.Proof == ProofSignature && a.SigningKey == "":
-		return denied(n, "the key that signed the commit is unknown", "sign it with a key that a role binding names")
-	case !a.ServiceAccount.IsZero() && approval == nil:
+	}
+	if reason, next := a.unproven(); reason != "" {
+		return denied(n, reason, next)
+	}
+	if !a.ServiceAccount.IsZero() && approval == nil {
 		if d := r.account(a, n); d.Allowed || len(a.approvers()) == 0 {
 			return d
 		}
 	}
-
-	key := ""
-	if a.Proof == ProofSignature {
-		key = a.SigningKey
-	}
-	author, found, glass := r.best(a.author(), key, n)
+	author, found, glass := r.best(a.author(), a.signingKey(), n)
 	if found && !glass && approval == nil {
 		return has(a.author(), author, n)
 	}
-	glassApprover := "" // first approver who has the permission only as break-glass access
+	approver, entry, glassApprover := r.approver(a, n)
+	if approver != "" {
+		return has(approver, entry, n)
+	}
+	if how, ok := r.glassUse(a, glass, approval, glassApprover); found && ok {
+		return breakGlass(a, author, n, how)
+	}
+	return r.denial(a, n, approval, glass && approval == nil, glassApprover)
+}
+
+// unproven returns the reason why nobody is known to make the request, and what to do; "": somebody is.
+func (a Actor) unproven() (reason, next string) {
+	switch {
+	case a.Proof == ProofNone || a.Login == "" && a.ServiceAccount.IsZero():
+		return "the author is unknown", "open a pull request, or sign the commit with a key that a role binding names"
+	case a.ServiceAccount.IsZero() && a.Proof == ProofSignature && a.SigningKey == "":
+		return "the key that signed the commit is unknown", "sign it with a key that a role binding names"
+	}
+	return "", ""
+}
+
+// signingKey returns the key that proves the author; "": something else does.
+func (a Actor) signingKey() string {
+	if a.Proof != ProofSignature {
+		return ""
+	}
+	return a.SigningKey
+}
+
+// approver returns the first approver who has what n needs, with the entry for it. If there is none, glassApprover is
+// the first who has it only as break-glass access.
+func (r Rules) approver(a Actor, n Need) (who string, entry member, glassApprover string) {
 	for _, who := range a.approvers() {
 		switch m, found, glass := r.best(who, "", n); {
 		case found && !glass:
-			return has(who, m, n)
+			return who, m, ""
 		case found && glassApprover == "":
 			glassApprover = who
 		}
 	}
+	return "", member{}, glassApprover
+}
+
+// glassUse returns how the author uses break-glass access, for the reason of the decision; false: the author does not.
+// onlyGlass is whether the author has the permission only by it.
+func (r Rules) glassUse(a Actor, onlyGlass bool, approval *schema.Policy, glassApprover string) (how string, ok bool) {
 	switch {
-	case found && approval != nil && r.overrides(a):
-		return breakGlass(a, author, n, fmt.Sprintf(", without the approval that %s (%s) requires", approval.Key, approval.File))
-	case found && glass && approval == nil && a.BreakGlass != "":
-		return breakGlass(a, author, n, "")
-	case found && glass && approval != nil && a.BreakGlass != "" && glassApprover != "":
-		return breakGlass(a, author, n, ", approved by "+plain(glassApprover))
+	case approval != nil && r.overrides(a):
+		return fmt.Sprintf(", without the approval that %s (%s) requires", approval.Key, approval.File), true
+	case !onlyGlass || a.BreakGlass == "":
+		return "", false
+	case approval == nil:
+		return "", true
+	case glassApprover != "":
+		return ", approved by " + plain(glassApprover), true
 	}
-	return r.denial(a, n, approval, found && glass && approval == nil, glassApprover)
+	return "", false
 }
 
 // denial returns the denial of n with its reason. withTrailer: break-glass access would
@@ -179,12 +211,7 @@ func (r Rules) account(a Actor, n Need) Decision {
 	where := Scope{k.Tenant, k.Project}
 	cell := find(n.Permission).cell(serviceAccount)
 	no := func(reason, next string) Decision { return denied(n, k.String()+" "+reason, next) }
-	bound := -1
-	if roles != nil && !roles.Suspend {
-		bound = slices.IndexFunc(roles.Spec.Members, func(m schema.RoleMember) bool {
-			return m.ServiceAccount == k.Name && m.Role == serviceAccount
-		})
-	}
+	bound := boundIn(roles, k.Name)
 	switch {
 	case sa == nil:
 		return no("is not in force", "declare it, or use another account")
@@ -200,7 +227,7 @@ func (r Rules) account(a Actor, n Need) Decision {
 		return no(fmt.Sprintf("has no role in %s", where), "add it with the role service_account to the role binding there")
 	case !slices.Contains(sa.Spec.Scopes, string(n.Permission)):
 		return no(fmt.Sprintf("does not have %s in its scopes", n.Permission), "add it to the scopes in "+sa.File)
-	case a.Proof == ProofToken && (cell == Listed || a.Endpoint != "") && !slices.Contains(sa.Spec.AllowedEndpoints, a.Endpoint):
+	case !a.mayCall(sa, cell):
 		return no("may not call "+plain(a.Endpoint), "add that to allowed_endpoints in "+sa.File)
 	}
 	if d, beyond := r.beyondApps(a, n); beyond {
@@ -210,6 +237,22 @@ func (r Rules) account(a Actor, n Need) Decision {
 		Need: n, Allowed: true, By: k.String(), Role: serviceAccount, Source: roles.At(fmt.Sprintf("spec.members[%d]", bound)),
 		Reason: fmt.Sprintf("the scopes of %s name it", k),
 	}
+}
+
+// boundIn returns the index of the entry of a service account in roles, which may be nil; -1: it has none.
+func boundIn(roles *schema.RoleBinding, account string) int {
+	if roles == nil || roles.Suspend {
+		return -1
+	}
+	return slices.IndexFunc(roles.Spec.Members, func(m schema.RoleMember) bool {
+		return m.ServiceAccount == account && m.Role == serviceAccount
+	})
+}
+
+// mayCall reports whether the account, which proves itself by a token, may call the endpoint. cell is that of the
+// permission in the table.
+func (a Actor) mayCall(sa *schema.ServiceAccount, cell Cell) bool {
+	return a.Proof != ProofToken || cell != Listed && a.Endpoint == "" || slices.Contains(sa.Spec.AllowedEndpoints, a.Endpoint)
 }
 
 // AccountMayHave reports whether a service account with that key can have a permission, if its
@@ -227,7 +270,7 @@ func ofSharedRuntimes(p Permission) bool {
 // serviceAccount returns the account of k and the binding beside it; nil if none is in
 // force.
 func (r Rules) serviceAccount(k schema.Key) (*schema.ServiceAccount, *schema.RoleBinding) {
-	base := orEmpty(r.Base)
+	base := r.Base.OrEmpty()
 	if k.Kind != schema.KindServiceAccount || base.Header(k) == nil {
 		return nil, nil
 	}

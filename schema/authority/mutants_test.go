@@ -39,7 +39,7 @@ func mutants() map[string]mutant {
 			"TestRoleChangesNeedAtLeastThatRole"},
 		"keys are no part of a member": {"people.go", `memberName(m), m.Role, m.SigningKeys, unix)`, `memberName(m), m.Role, "", unix)`,
 			"TestKeysNeedTheRoleBesideThem"},
-		"suspended bindings give": {"people.go", `if b == nil || b.Suspend {`, `if b == nil {`, "TestSuspendedBindingsGiveNothing"},
+		"suspended bindings give": {"people.go", `b == nil || b.Suspend })`, `b == nil })`, "TestSuspendedBindingsGiveNothing"},
 		"a project's role for the tenant": {"people.go", `return m.from.Tenant != "" && s.Project != "", false`,
 			`return m.from.Tenant != "", false`, "TestDecisionMatrix"},
 		"the glass breaks silently": {"people.go", `return m.from == Scope{}, s != Scope{}`, `return m.from == Scope{}, false`,
@@ -55,8 +55,8 @@ func mutants() map[string]mutant {
 		"suspend lifts the approval": {"decide.go", `if p.Spec.RequireApproval && !exempt {`,
 			`if p.Spec.RequireApproval && !exempt && !p.Suspend {`, "TestRequiredApproval"},
 		"approvers break the glass": {"decide.go", `		case found && !glass:
-			return has(who, m, n)`, `		case found && (!glass || a.BreakGlass != ""):
-			return has(who, m, n)`, "TestApproverGetsNoBreakGlass"},
+			return who, m, ""`, `		case found && (!glass || a.BreakGlass != ""):
+			return who, m, ""`, "TestApproverGetsNoBreakGlass"},
 		"approval ends though it can be": {"decide.go", `n.EndsApproval && n.Key.Tenant == p.Key.Tenant && (`,
 			`n.EndsApproval && n.Key.Tenant == p.Key.Tenant && (true || `, "TestRequiredApprovalWithoutApprovers"},
 		"one ends another's approval": {"decide.go", `n.EndsApproval && n.Key.Tenant == p.Key.Tenant &&`, `n.EndsApproval &&`,

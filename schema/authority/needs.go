@@ -22,7 +22,7 @@ func Needs(base, next *schema.Desired, key schema.Key, c schema.PathChange) []Ne
 	if !inside {
 		return nil
 	}
-	base, next = orEmpty(base), orEmpty(next)
+	base, next = base.OrEmpty(), next.OrEmpty()
 	need := func(why, atLeast string, s Scope, p Permission) Need {
 		return Need{Permission: p, Scope: s, AtLeast: atLeast, Key: key, File: c.Path, Why: why}
 	}
@@ -38,30 +38,9 @@ func Needs(base, next *schema.Desired, key schema.Key, c schema.PathChange) []Ne
 		return []Need{need(stray+", which is not a document of an estate", highest(place), place, RolesWrite)}
 	}
 
-	d := diff{key: key, was: document(base, key), is: document(next, key)}
-	had, has := c.From != "" || d.was != nil, c.To != "" || d.is != nil
-	d.unknown = had && d.was == nil || has && d.is == nil || !had && !has
-	d.created, d.deleted = !had, !has
-	verb := "changes "
-	switch {
-	case d.created:
-		verb = "creates "
-	case d.deleted:
-		verb = "deletes "
-	}
-	if d.unknown {
-		verb = "changes, in a way that cannot be read, "
-	}
-	why := verb + key.String()
-	scope := Scope{key.Tenant, key.Project}
-	switch key.Kind {
-	case schema.KindTenant:
-		scope = Scope{}
-	case schema.KindProject:
-		if d.within() {
-			scope = place
-		}
-	case schema.KindRoleBinding:
+	d := newDiff(base, next, key, c)
+	why, scope := d.verb()+key.String(), d.scope(place)
+	if key.Kind == schema.KindRoleBinding {
 		role, who := d.touched(place)
 		if who != "" {
 			why += fmt.Sprintf(" (%s, %s)", who, role)
@@ -168,13 +147,6 @@ func highest(s Scope) string {
 	return superadmin
 }
 
-func orEmpty(d *schema.Desired) *schema.Desired {
-	if d == nil {
-		return &schema.Desired{Platform: &schema.Platform{}}
-	}
-	return d
-}
-
 // document returns the valid document of k, or nil without one. For kinds whose
 // content does not matter it returns the header.
 func document(d *schema.Desired, k schema.Key) any {
@@ -196,6 +168,39 @@ type diff struct {
 	was, is          any // nil: none, or none that can be read
 	created, deleted bool
 	unknown          bool // the document before or after is unreadable
+}
+
+func newDiff(base, next *schema.Desired, key schema.Key, c schema.PathChange) diff {
+	d := diff{key: key, was: document(base, key), is: document(next, key)}
+	had, has := c.From != "" || d.was != nil, c.To != "" || d.is != nil
+	d.unknown = had && d.was == nil || has && d.is == nil || !had && !has
+	d.created, d.deleted = !had, !has
+	return d
+}
+
+// scope returns where the change needs its permissions: a tenant belongs to the platform, and a
+// project to its tenant, except for a change within it.
+func (d diff) scope(place Scope) Scope {
+	switch {
+	case d.key.Kind == schema.KindTenant:
+		return Scope{}
+	case d.key.Kind == schema.KindProject && d.within():
+		return place
+	}
+	return Scope{d.key.Tenant, d.key.Project}
+}
+
+// verb says what the change does, for the reason of a need.
+func (d diff) verb() string {
+	switch {
+	case d.unknown:
+		return "changes, in a way that cannot be read, "
+	case d.created:
+		return "creates "
+	case d.deleted:
+		return "deletes "
+	}
+	return "changes "
 }
 
 // pair returns a diff's document before and after; zero values for a missing one.
@@ -235,6 +240,20 @@ func operates(isShared, accepts bool) Permission {
 	return MemberOperate
 }
 
+// operation returns the permissions that a change of a member operation needs.
+func (d diff) operation() (ps []Permission) {
+	was, is := pair[schema.MemberOperation](d)
+	accepts := was.Spec.Operation == schema.OpAccept || is.Spec.Operation == schema.OpAccept
+	if others := was.Spec.Operation + is.Spec.Operation; !accepts || d.unknown ||
+		strings.ReplaceAll(others, schema.OpAccept, "") != "" {
+		ps = append(ps, operates(d.key.Parent != "", false))
+	}
+	if accepts || d.unknown {
+		ps = append(ps, operates(d.key.Parent != "", true))
+	}
+	return ps
+}
+
 // permissions returns the permissions that d needs at its place, each once.
 func (d diff) permissions() []Permission {
 	if p := d.key.Kind.Info().Permission; p != "" {
@@ -243,15 +262,7 @@ func (d diff) permissions() []Permission {
 	var ps []Permission
 	switch d.key.Kind {
 	case schema.KindMemberOperation:
-		was, is := pair[schema.MemberOperation](d)
-		accepts := was.Spec.Operation == schema.OpAccept || is.Spec.Operation == schema.OpAccept
-		if others := was.Spec.Operation + is.Spec.Operation; !accepts || d.unknown ||
-			strings.ReplaceAll(others, schema.OpAccept, "") != "" {
-			ps = append(ps, operates(d.key.Parent != "", false))
-		}
-		if accepts || d.unknown {
-			ps = append(ps, operates(d.key.Parent != "", true))
-		}
+		ps = d.operation()
 	case schema.KindApp:
 		was, is := pair[schema.App](d)
 		ps = d.catalog(was.Spec.Status, is.Spec.Status)

@@ -27,13 +27,10 @@ func (m member) at() schema.Position {
 }
 
 // members yields the entries along the chain project, tenant, platform above s,
-// nearest first. Suspended bindings have none.
+// nearest first.
 func (r Rules) members(s Scope) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		for _, b := range r.bindings(s) {
-			if b == nil || b.Suspend {
-				continue
-			}
 			for i, m := range b.Spec.Members {
 				if !yield(member{m, Scope{b.Key.Tenant, b.Key.Project}, &b.Header, i}) {
 					return
@@ -48,18 +45,19 @@ func (r Rules) members(s Scope) iter.Seq[member] {
 	}
 }
 
+// bindings returns the role bindings along the chain of members that are not suspended.
 func (r Rules) bindings(s Scope) (bs []*schema.RoleBinding) {
-	base := orEmpty(r.Base)
+	base := r.Base.OrEmpty()
 	if t := base.Tenants[s.Tenant]; t != nil {
 		if p := t.Projects[s.Project]; p != nil {
 			bs = append(bs, p.Roles)
 		}
 		bs = append(bs, t.Roles)
 	}
-	for _, name := range slices.Sorted(maps.Keys(base.Platform.Roles)) {
-		bs = append(bs, base.Platform.Roles[name])
+	for _, b := range schema.Sorted(base.Platform.Roles) {
+		bs = append(bs, b)
 	}
-	return bs
+	return slices.DeleteFunc(bs, func(b *schema.RoleBinding) bool { return b == nil || b.Suspend })
 }
 
 // holds reports whether the entry's role counts at s, and whether only as
@@ -173,7 +171,7 @@ func fingerprint(m schema.RoleMember) string {
 // Knows reports whether a role binding anywhere, or the list of administrators, names a login. A
 // suspended binding counts: it gives no permission, but the login is known.
 func Knows(r Rules, login string) bool {
-	base := orEmpty(r.Base)
+	base := r.Base.OrEmpty()
 	all := slices.Collect(maps.Values(base.Platform.Roles))
 	for _, t := range base.Tenants {
 		all = append(all, t.Roles)

@@ -1,6 +1,7 @@
 package onboard
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,10 +29,8 @@ func Gate(backends []string) func(before, after *schema.Desired) []schema.Diagno
 		out := g.versions(before.Platform.Versions, after.Platform.Versions)
 		out = append(out, g.runtimes(before.Platform.SharedRuntimes, after.Platform.SharedRuntimes,
 			slices.Collect(maps.Values(after.Platform.Policies)))...)
-		for _, name := range slices.Sorted(maps.Keys(after.Tenants)) {
-			if was, is := before.Tenants[name], after.Tenants[name]; was != is {
-				out = append(out, g.tenant(was, is)...)
-			}
+		for was, is := range schema.Changed(before.Tenants, after.Tenants) {
+			out = append(out, g.tenant(was, is)...)
 		}
 		return out
 	}
@@ -45,9 +44,8 @@ type gate struct {
 // versions warns of new active versions of the platform or of a tenant, each by app and name.
 func (g *gate) versions(was, is map[string]map[string]*schema.AppVersion) (out []schema.Diagnostic) {
 	for _, app := range slices.Sorted(maps.Keys(is)) {
-		for _, name := range slices.Sorted(maps.Keys(is[app])) {
-			v, old := is[app][name], was[app][name]
-			if v.Spec.Status == schema.StatusActive && (old == nil || old.Spec.Status != schema.StatusActive) {
+		for old, v := range schema.Changed(was[app], is[app]) {
+			if v.Spec.Status == schema.StatusActive && old.Spec.Status != schema.StatusActive {
 				out = append(out, g.judge(v.Head(), "spec.status", app, nil, schema.SeverityWarning)...)
 			}
 		}
@@ -57,33 +55,27 @@ func (g *gate) versions(was, is map[string]map[string]*schema.AppVersion) (out [
 
 // tenant judges the additions of a tenant.
 func (g *gate) tenant(was, is *schema.TenantEstate) []schema.Diagnostic {
-	if was == nil {
-		was = &schema.TenantEstate{}
-	}
 	policies := append(slices.Collect(maps.Values(g.after.Platform.Policies)), is.Policy)
 	out := append(g.versions(was.Versions, is.Versions), g.runtimes(was.SharedRuntimes, is.SharedRuntimes, policies)...)
-	for _, name := range slices.Sorted(maps.Keys(is.Projects)) {
-		old, p := was.Projects[name], is.Projects[name]
-		if old == p {
-			continue
-		}
-		if old == nil {
-			old = &schema.ProjectEstate{}
-		}
-		for _, app := range slices.Sorted(maps.Keys(p.Entitlements)) {
-			e, had := p.Entitlements[app], old.Entitlements[app]
-			if e.Spec.Enabled && (had == nil || !had.Spec.Enabled) {
-				out = append(out, g.judge(e.Head(), "spec.enabled", app, nil, schema.SeverityWarning)...)
+	for old, p := range schema.Changed(was.Projects, is.Projects) {
+		for had, e := range schema.Changed(old.Entitlements, p.Entitlements) {
+			if e.Spec.Enabled && !had.Spec.Enabled {
+				out = append(out, g.judge(e.Head(), "spec.enabled", e.Key.Name, nil, schema.SeverityWarning)...)
 			}
 		}
-		if !required(policies) {
-			continue
+		if required(policies) {
+			out = append(out, g.instances(old, p)...)
 		}
-		for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
-			if i, had := p.Instances[name], old.Instances[name]; had == nil || had.UID != i.UID || had.Spec.App != i.Spec.App {
-				operated := i.Spec.SharedRuntime != "" || p.ServiceAccounts[i.Spec.OperatorServiceAccount] != nil
-				out = append(out, g.judge(i.Head(), "spec.app", i.Spec.App, &operated, schema.SeverityError)...)
-			}
+	}
+	return out
+}
+
+// instances judges new instances of a project.
+func (g *gate) instances(was, is *schema.ProjectEstate) (out []schema.Diagnostic) {
+	for had, i := range schema.Changed(was.Instances, is.Instances) {
+		if had.UID != i.UID || had.Spec.App != i.Spec.App {
+			operated := i.Spec.SharedRuntime != "" || is.ServiceAccounts[i.Spec.OperatorServiceAccount] != nil
+			out = append(out, g.judge(i.Head(), "spec.app", i.Spec.App, &operated, schema.SeverityError)...)
 		}
 	}
 	return out
@@ -94,12 +86,9 @@ func (g *gate) runtimes(was, is map[string]*schema.SharedRuntimeEstate, policies
 	if !required(policies) {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(is)) {
-		r := is[name].Runtime
-		if r == nil {
-			continue
-		}
-		if had := was[name]; had != nil && had.Runtime != nil && had.Runtime.UID == r.UID && had.Runtime.Spec.App == r.Spec.App {
+	for old, s := range schema.Changed(was, is) {
+		r, had := s.Runtime, cmp.Or(old.Runtime, &schema.SharedRuntime{})
+		if r == nil || had.UID == r.UID && had.Spec.App == r.Spec.App {
 			continue
 		}
 		operated := r.Key.Tenant == "" || r.Spec.OperatorIdentityRef != "" // the platform operates its own
@@ -132,10 +121,9 @@ func (g *gate) judge(h *schema.Header, path, slug string, operated *bool, severi
 	if len(missing) == 0 {
 		return nil
 	}
-	place := h.At(path)
-	return []schema.Diagnostic{{Severity: severity, Code: CodeIncomplete, File: h.File, Line: place.Line, Column: place.Column, Path: path,
-		Message: fmt.Sprintf("%s: the app %s (%s) is not ready for projects: %s; `%s` shows each point", path, slug, at(app.Head(), "spec"),
-			strings.Join(missing, "; "), command)}}
+	return []schema.Diagnostic{h.At(path).Finding(severity, path, CodeIncomplete,
+		"the app %s (%s) is not ready for projects: %s; `%s` shows each point", slug, at(app.Head(), "spec"), strings.Join(missing, "; "),
+		command)}
 }
 
 // declared returns the missing points of the documents of the app itself, each with its number.

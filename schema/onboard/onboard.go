@@ -143,12 +143,12 @@ func (c *check) users() func(func(*schema.ProjectEstate) bool) {
 // projectsOf yields the projects of some tenants in order.
 func (c *check) projectsOf(some func(tenant string) bool) func(func(*schema.ProjectEstate) bool) {
 	return func(yield func(*schema.ProjectEstate) bool) {
-		for _, t := range slices.Sorted(maps.Keys(c.Tenants)) {
-			if !some(t) {
+		for tenant, t := range schema.Sorted(c.Tenants) {
+			if !some(tenant) {
 				continue
 			}
-			for _, name := range slices.Sorted(maps.Keys(c.Tenants[t].Projects)) {
-				if !yield(c.Tenants[t].Projects[name]) {
+			for _, p := range schema.Sorted(t.Projects) {
+				if !yield(p) {
 					return
 				}
 			}
@@ -158,23 +158,22 @@ func (c *check) projectsOf(some func(tenant string) bool) func(func(*schema.Proj
 
 // operators returns the service accounts that operate units of the app, with the place of each unit.
 func (c *check) operators() (accounts []*schema.ServiceAccount, where []string) {
+	add := func(sa *schema.ServiceAccount, unit *schema.Header, field string) {
+		if sa != nil {
+			accounts, where = append(accounts, sa), append(where, at(unit, field))
+		}
+	}
 	for p := range c.users() {
-		for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
-			i := p.Instances[name]
-			if sa := p.ServiceAccounts[i.Spec.OperatorServiceAccount]; i.Spec.App == c.app.Key.Name && sa != nil {
-				accounts, where = append(accounts, sa), append(where, at(i.Head(), "spec.operator_service_account"))
+		for _, i := range schema.Sorted(p.Instances) {
+			if i.Spec.App == c.app.Key.Name {
+				add(p.ServiceAccounts[i.Spec.OperatorServiceAccount], i.Head(), "spec.operator_service_account")
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
-		t := c.Tenants[name]
-		for _, runtime := range slices.Sorted(maps.Keys(t.SharedRuntimes)) {
-			r := t.SharedRuntimes[runtime].Runtime
-			if r == nil || c.App(name, r.Spec.App) != c.app {
-				continue
-			}
-			if sa := t.ServiceAccounts[r.Spec.OperatorIdentityRef]; sa != nil {
-				accounts, where = append(accounts, sa), append(where, at(r.Head(), "spec.operator_identity_ref"))
+	for tenant, t := range schema.Sorted(c.Tenants) {
+		for _, s := range schema.Sorted(t.SharedRuntimes) {
+			if r := s.Runtime; r != nil && c.App(tenant, r.Spec.App) == c.app {
+				add(t.ServiceAccounts[r.Spec.OperatorIdentityRef], r.Head(), "spec.operator_identity_ref")
 			}
 		}
 	}
@@ -215,17 +214,13 @@ func (c *check) boundaries() Point {
 				continue
 			}
 			scope := authority.Scope{Tenant: other.Project.Key.Tenant, Project: other.Name}
-			for _, permission := range authority.Permissions() {
-				for _, endpoint := range append([]string{""}, sa.Spec.AllowedEndpoints...) {
-					tried++
-					actor := authority.Actor{ServiceAccount: sa.Key, Proof: authority.ProofToken, Endpoint: endpoint}
-					if authority.May(c.rules, actor, permission, scope).Allowed {
-						p.Missing = fmt.Sprintf("%s may use %s in %s.%s: remove the role that gives it", sa.Key, permission, scope.Tenant,
-							scope.Project)
-						return p
-					}
-				}
+			permission, requests := c.permitted(sa, scope)
+			if permission != "" {
+				p.Missing = fmt.Sprintf("%s may use %s in %s.%s: remove the role that gives it", sa.Key, permission, scope.Tenant,
+					scope.Project)
+				return p
 			}
+			tried += requests
 		}
 	}
 	if tried == 0 {
@@ -234,6 +229,21 @@ func (c *check) boundaries() Point {
 	}
 	p.Evidence = []string{fmt.Sprintf("%d requests of its accounts in other projects were decided, and all denied", tried)}
 	return p
+}
+
+// permitted tries each permission of an account at each of its endpoints. It returns the first one that the account
+// has in a scope, or "", and the number of requests.
+func (c *check) permitted(sa *schema.ServiceAccount, scope authority.Scope) (first authority.Permission, requests int) {
+	for _, permission := range authority.Permissions() {
+		for _, endpoint := range append([]string{""}, sa.Spec.AllowedEndpoints...) {
+			requests++
+			actor := authority.Actor{ServiceAccount: sa.Key, Proof: authority.ProofToken, Endpoint: endpoint}
+			if authority.May(c.rules, actor, permission, scope).Allowed {
+				return permission, requests
+			}
+		}
+	}
+	return "", requests
 }
 
 func (c *check) events() Point {

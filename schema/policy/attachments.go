@@ -15,8 +15,7 @@ import (
 // terms, and the project accepts them with an Instance that names the runtime.
 func (j *judgement) share(by sharedBy, of *schema.SharedRuntimeEstate, today string) {
 	users := map[string]schema.UnixUser{}
-	for _, name := range slices.Sorted(maps.Keys(of.Attachments)) {
-		a := of.Attachments[name]
+	for _, a := range schema.Sorted(of.Attachments) {
 		t, p := by.project(a.Spec.ProjectID)
 		view := Acceptance(of.Runtime, p)
 		if view == nil {
@@ -153,8 +152,7 @@ func (j *judgement) lent(a *schema.Attachment, p *schema.ProjectEstate, today st
 	if !policy.Allow {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.Contributions)) {
-		c := p.Contributions[name]
+	for _, c := range schema.Sorted(p.Contributions) {
 		if c.Spec.SharedRuntime != j.key.Name || c.Spec.ControlPlaneScope != j.instance.Spec.ControlPlaneScope {
 			continue
 		}

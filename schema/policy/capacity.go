@@ -78,19 +78,25 @@ func unplaceable(t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSu
 			if declared == nil || i.SharedRuntime != "" || denied[i.Key] {
 				continue // a denied instance gets no nodes
 			}
-			told := map[string]bool{} // reported fields; one cause is reported once, for all its roles
-			for _, role := range i.Roles {
-				d := demand{declared: declared, instance: i, role: role, nodes: nodes}
-				if f := d.check(); f != nil && !told[f.Path] {
-					told[f.Path] = true
-					out = append(out, *f)
-				}
-			}
-			if f := withoutWorkers(declared, i); f != nil {
-				out = append(out, *f)
-			}
+			out = append(out, unplaceableRoles(declared, i, nodes)...)
 			out = append(out, overcommitted(t, i, nodes)...)
 		}
+	}
+	return out
+}
+
+// unplaceableRoles is unplaceable for the roles of one unit.
+func unplaceableRoles(declared *schema.Instance, u *schema.EffectiveUnit, nodes nodeSummary) (out []schema.Diagnostic) {
+	told := map[string]bool{} // reported fields; one cause is reported once, for all its roles
+	for _, role := range u.Roles {
+		d := demand{declared: declared, instance: u, role: role, nodes: nodes}
+		if f := d.check(); f != nil && !told[f.Path] {
+			told[f.Path] = true
+			out = append(out, *f)
+		}
+	}
+	if f := withoutWorkers(declared, u); f != nil {
+		out = append(out, *f)
 	}
 	return out
 }

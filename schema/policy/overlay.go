@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,8 +54,7 @@ func (l layer) whose() string { return "the " + string(l.scope) }
 // counts: suspend stops Berth's actions, not limits.
 func platformLayers(p *schema.Platform) []layer {
 	var ls []layer
-	for _, name := range slices.Sorted(maps.Keys(p.Policies)) {
-		d := p.Policies[name]
+	for _, d := range schema.Sorted(p.Policies) {
 		ls = append(ls, layer{Overlay: d.Spec.Overlay, scope: ScopePlatform, header: &d.Header, prefix: "spec",
 			deny: d.Spec.HardDeny.Apps, noncompliant: d.Spec.Noncompliant})
 	}
@@ -72,8 +70,7 @@ func platformLayers(p *schema.Platform) []layer {
 func ownSources(p *schema.Platform) layer {
 	l := layer{Overlay: schema.Overlay{ArtifactSourceAllowlist: []string{}}, scope: ScopePlatform,
 		prefix: "spec.host"}
-	for _, name := range slices.Sorted(maps.Keys(p.ArtifactSources)) {
-		s := p.ArtifactSources[name]
+	for _, s := range schema.Sorted(p.ArtifactSources) {
 		if s.Spec.Host == "" {
 			continue
 		}

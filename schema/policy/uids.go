@@ -2,8 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"berth/schema"
 )
@@ -16,11 +14,7 @@ const CodeUIDChanged = "user.uid-changed"
 // hosts belong to the uid. before is in force; after is what would be.
 func ChangedUIDs(before, after *schema.Desired) []schema.Diagnostic {
 	var out []schema.Diagnostic
-	for _, name := range slices.Sorted(maps.Keys(after.Tenants)) {
-		was, is := before.Tenants[name], after.Tenants[name]
-		if was == nil || was == is {
-			continue
-		}
+	for was, is := range schema.Changed(before.Tenants, after.Tenants) {
 		changed := changedRoles(was, is)
 		if len(changed) == 0 {
 			continue // most changes leave the people alone
@@ -47,9 +41,8 @@ func changedRoles(was, is *schema.TenantEstate) (changed []*schema.RoleBinding) 
 	if is.Roles != nil && is.Roles != was.Roles {
 		changed = append(changed, is.Roles)
 	}
-	for _, name := range slices.Sorted(maps.Keys(is.Projects)) {
-		p, old := is.Projects[name], was.Projects[name]
-		if p.Roles != nil && (old == nil || p.Roles != old.Roles) {
+	for old, p := range schema.Changed(was.Projects, is.Projects) {
+		if p.Roles != nil && p.Roles != old.Roles {
 			changed = append(changed, p.Roles)
 		}
 	}
@@ -68,12 +61,9 @@ func changedUIDs(b *schema.RoleBinding, uids map[string]int) (out []schema.Diagn
 			continue
 		}
 		path := fmt.Sprintf("spec.members[%d].unix_user.uid", i)
-		at := b.At(path)
-		out = append(out, schema.Diagnostic{Severity: schema.SeverityError, Code: CodeUIDChanged, File: at.File, Line: at.Line,
-			Column: at.Column, Path: path,
-			Message: fmt.Sprintf("%s: user %s has uid %d in force, and a uid never changes, as files on the hosts belong to it: put uid "+
-				"%d back, or give the person another user name",
-				path, m.UnixUser.Name, was, was)})
+		out = append(out, b.At(path).Finding(schema.SeverityError, path, CodeUIDChanged,
+			"user %s has uid %d in force, and a uid never changes, as files on the hosts belong to it: put uid %d back, or give the "+
+				"person another user name", m.UnixUser.Name, was, was))
 	}
 	return out
 }

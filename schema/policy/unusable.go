@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -15,8 +14,7 @@ func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 	if out = nothingLeft(nil, layers); len(out) > 0 {
 		return out // the cause of all findings below
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.Nodes)) {
-		n := p.Nodes[name]
+	for _, n := range schema.Sorted(p.Nodes) {
 		for _, f := range []struct {
 			field, value string
 			allowed      list
@@ -104,49 +102,57 @@ const CodeUselessAdmission = "policy.useless-admission"
 // uselessAdmissions warns of admissions of a tenant that none of the app's versions meets.
 func uselessAdmissions(p *schema.Platform, t *schema.TenantEstate) (out []schema.Diagnostic) {
 	for slug, a := range p.Admissions[t.Name] {
-		app, versions := t.Apps[slug], t.Versions[slug]
-		if app == nil || len(versions) == 0 {
-			continue
-		}
-		useless := func(field, wants string, which []string) {
-			slices.Sort(which)
-			out = append(out, a.At(field).Warning(field, CodeUselessAdmission,
-				"this admission allows no instance of %s: %s %s (%s); allow one of them "+
-					"here",
-				slug, wants, strings.Join(slices.Compact(which), ", "), app.File))
-		}
-		if scopes := app.Spec.Supports.Scopes(); !overlap(scopes, a.Spec.AllowedControlPlaneScopes) {
-			useless("spec.allowed_control_plane_scopes", "the app supports", slices.Clone(scopes))
-		}
-		var backends, hosts []string // hosts: those refused, of the versions with an allowed backend
-		admits := sourceHosts()
-		source, only := sourcesFor(p, t, app), []layer{{Overlay: schema.Overlay{ArtifactSourceAllowlist: a.Spec.ArtifactSourceAllowlist}}}
-		runs, meets := false, false
-		for _, name := range slices.Sorted(maps.Keys(versions)) {
-			v, refusedHosts := versions[name], 0
-			backends = append(backends, v.Spec.RuntimeBackend)
-			if !slices.Contains(a.Spec.AllowedRuntimeBackends, v.Spec.RuntimeBackend) {
-				continue
-			}
-			for _, artifact := range v.Spec.Manifest.Artifacts {
-				s := source(artifact.Source)
-				if s == nil || s.Spec.Type == schema.SourceFile {
-					continue
-				}
-				if _, _, refused := admits.refuses(s.Spec.Host, only); refused {
-					hosts, refusedHosts = append(hosts, s.Spec.Host), refusedHosts+1
-				}
-			}
-			runs, meets = true, meets || refusedHosts == 0
-		}
-		switch {
-		case !runs:
-			useless("spec.allowed_runtime_backends", "its versions run on", backends)
-		case !meets:
-			useless("spec.artifact_source_allowlist", "its versions have artifacts from", hosts)
+		if app := t.Apps[slug]; app != nil && len(t.Versions[slug]) > 0 {
+			out = append(out, uselessAdmission(p, t, a, app)...)
 		}
 	}
 	return out
+}
+
+// uselessAdmission is uselessAdmissions for one app.
+func uselessAdmission(p *schema.Platform, t *schema.TenantEstate, a *schema.AppAdmission, app *schema.App) (out []schema.Diagnostic) {
+	slug := a.Key.Name
+	useless := func(field, wants string, which []string) {
+		slices.Sort(which)
+		out = append(out, a.At(field).Warning(field, CodeUselessAdmission,
+			"this admission allows no instance of %s: %s %s (%s); allow one of them here",
+			slug, wants, strings.Join(slices.Compact(which), ", "), app.File))
+	}
+	if scopes := app.Spec.Supports.Scopes(); !overlap(scopes, a.Spec.AllowedControlPlaneScopes) {
+		useless("spec.allowed_control_plane_scopes", "the app supports", slices.Clone(scopes))
+	}
+	var backends, hosts []string // hosts: those refused, of the versions with an allowed backend
+	source, isMet := sourcesFor(p, t, app), false
+	for _, v := range t.Versions[slug] {
+		backends = append(backends, v.Spec.RuntimeBackend)
+		if slices.Contains(a.Spec.AllowedRuntimeBackends, v.Spec.RuntimeBackend) {
+			refused := refusedHosts(a, v, source)
+			hosts, isMet = append(hosts, refused...), isMet || len(refused) == 0
+		}
+	}
+	switch {
+	case isMet:
+	case len(hosts) > 0:
+		useless("spec.artifact_source_allowlist", "its versions have artifacts from", hosts)
+	default:
+		useless("spec.allowed_runtime_backends", "its versions run on", backends)
+	}
+	return out
+}
+
+// refusedHosts returns the hosts of the artifacts of a version that an admission does not allow.
+func refusedHosts(a *schema.AppAdmission, v *schema.AppVersion, source func(name string) *schema.ArtifactSource) (hosts []string) {
+	only := []layer{{Overlay: schema.Overlay{ArtifactSourceAllowlist: a.Spec.ArtifactSourceAllowlist}}}
+	for _, artifact := range v.Spec.Manifest.Artifacts {
+		s := source(artifact.Source)
+		if s == nil || s.Spec.Type == schema.SourceFile {
+			continue
+		}
+		if _, _, refused := sourceHosts().refuses(s.Spec.Host, only); refused {
+			hosts = append(hosts, s.Spec.Host)
+		}
+	}
+	return hosts
 }
 
 // overlap reports whether two lists have an item in common.

@@ -2,8 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"berth/schema"
 )
@@ -33,8 +31,8 @@ func WiderTenant(p *schema.Platform, t *schema.TenantEstate) []schema.Diagnostic
 	for _, l := range above[len(platform):] {
 		ds = append(ds, wider(platform, l)...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.Projects)) {
-		for _, e := range t.Projects[name].Entitlements {
+	for _, project := range t.Projects {
+		for _, e := range project.Entitlements {
 			ds = append(ds, wider(admissionLayers(p, t, e.Key.Name, above), entitlementLayers(nil, e)[0])...)
 		}
 	}
@@ -45,13 +43,8 @@ func WiderTenant(p *schema.Platform, t *schema.TenantEstate) []schema.Diagnostic
 // wider returns the values that child allows and the layers above it do not.
 func wider(above []layer, child layer) (ds []schema.Diagnostic) {
 	say := func(field string, by layer, rule, format string, args ...any) {
-		at, from := child.at(field), by.at(rule)
-		ds = append(ds, schema.Diagnostic{
-			Severity: schema.SeverityError, Code: CodeWider,
-			Message: fmt.Sprintf("%s.%s: ", child.prefix, field) + fmt.Sprintf(format, args...) +
-				fmt.Sprintf(" (%s); a layer below can only narrow", from.Place()),
-			File: at.File, Line: at.Line, Column: at.Column, Path: child.prefix + "." + field,
-		})
+		ds = append(ds, child.at(field).Finding(schema.SeverityError, child.prefix+"."+field, CodeWider,
+			"%s (%s); a layer below can only narrow", fmt.Sprintf(format, args...), by.at(rule).Place()))
 	}
 	for _, k := range []list{allowedRegions(), allowedSKUs(), sourceHosts(), allowedModes(), allowedScopes()} {
 		for i, item := range k.of(child.Overlay) {
@@ -67,10 +60,9 @@ func wider(above []layer, child layer) (ds []schema.Diagnostic) {
 		}
 	}
 	for _, k := range []maximum{maxInstances(), maxGPUs()} {
-		if n := k.of(child.Overlay); n != nil {
-			if most, by, ok := k.least(above); ok && *n > most {
-				say(k.key, by, k.key, "allows %d, which is not allowed above: at most %d", *n, most)
-			}
+		n := k.of(child.Overlay)
+		if most, by, ok := k.least(above); ok && n != nil && *n > most {
+			say(k.key, by, k.key, "allows %d, which is not allowed above: at most %d", *n, most)
 		}
 	}
 	return ds

@@ -14,10 +14,7 @@ const maxHeader = 256 << 10
 // returns an error, with a readable reason, if two programs could read the signature
 // differently or the signature would not cover all of the commit.
 func Split(raw []byte) (payload, sig []byte, err error) {
-	head := raw
-	if i := bytes.Index(raw, []byte("\n\n")); i >= 0 {
-		head = raw[:i+1]
-	}
+	head := headers(raw)
 	if len(head) > maxHeader {
 		return nil, nil, errors.New("its headers are too long")
 	}
@@ -30,23 +27,20 @@ func Split(raw []byte) (payload, sig []byte, err error) {
 	payload = make([]byte, 0, len(raw))
 	last, signing := -1, false
 	for line := range bytes.Lines(head) {
-		if line[0] == ' ' && last == rankOther { // continuation of the previous header
-			if signing {
-				sig = append(sig, line[1:]...)
-			} else {
-				payload = append(payload, line...)
-			}
+		switch isContinued := line[0] == ' ' && last == rankOther; {
+		case isContinued && signing:
+			sig = append(sig, line[1:]...)
+			continue
+		case isContinued:
+			payload = append(payload, line...)
 			continue
 		}
 		key, value, _ := bytes.Cut(line, []byte(" "))
 		next := rank(string(key))
-		switch {
-		case next == last+1, next == rankAuthor && last == rankTree, next == last && (next == rankParent || next == rankOther):
-			last = next
-		default:
+		if !mayFollow(last, next) {
 			return nil, nil, errors.New("its headers are out of order")
 		}
-		signing = bytes.HasPrefix(line, []byte("gpgsig "))
+		last, signing = next, bytes.HasPrefix(line, []byte("gpgsig "))
 		switch {
 		case signing && sig != nil:
 			return nil, nil, errors.New("it carries two signatures")
@@ -62,6 +56,19 @@ func Split(raw []byte) (payload, sig []byte, err error) {
 		return nil, nil, errors.New("its signature is empty")
 	}
 	return append(payload, raw[len(head):]...), sig, nil
+}
+
+// headers returns the bytes of a commit before its message.
+func headers(raw []byte) []byte {
+	if i := bytes.Index(raw, []byte("\n\n")); i >= 0 {
+		return raw[:i+1]
+	}
+	return raw
+}
+
+// mayFollow reports whether a header of rank next may stand behind one of rank last.
+func mayFollow(last, next int) bool {
+	return next == last+1 || next == rankAuthor && last == rankTree || next == last && (next == rankParent || next == rankOther)
 }
 
 // The order of a commit's headers. Git expects these headers in this order; other

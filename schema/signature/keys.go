@@ -2,8 +2,6 @@ package signature
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"berth/schema"
 	"berth/schema/authority"
@@ -19,49 +17,46 @@ type declaredKey struct {
 
 // declaredKeys returns the keys of role bindings and service accounts, the widest scope
 // first, then by name.
-func declaredKeys(d *schema.Desired) (out []declaredKey) {
-	binding := func(b *schema.RoleBinding, scope authority.Scope) {
-		if b == nil {
-			return
-		}
-		for i, m := range b.Spec.Members {
-			for j, key := range m.SigningKeys {
-				out = append(out, declaredKey{key, fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, j), &b.Header,
-					claim{login: m.Login, text: key, scope: scope}})
-			}
-		}
+func declaredKeys(d *schema.Desired) []declaredKey {
+	var all keyList
+	for _, b := range schema.Sorted(d.Platform.Roles) {
+		all.addBinding(b, authority.Scope{})
 	}
-	accounts := func(all map[string]*schema.ServiceAccount, scope authority.Scope) {
-		for _, a := range sorted(all) {
-			for i, key := range a.Spec.PublicKeys {
-				out = append(out, declaredKey{key.Key, fmt.Sprintf("spec.public_keys[%d].key", i), &a.Header,
-					claim{account: a.Key, scope: scope}})
-			}
-		}
-	}
-	for _, b := range sorted(d.Platform.Roles) {
-		binding(b, authority.Scope{})
-	}
-	for _, tenant := range slices.Sorted(maps.Keys(d.Tenants)) {
-		t, scope := d.Tenants[tenant], authority.Scope{Tenant: tenant}
-		binding(t.Roles, scope)
-		accounts(t.ServiceAccounts, scope)
-		for _, project := range slices.Sorted(maps.Keys(t.Projects)) {
-			p := t.Projects[project]
+	for tenant, t := range schema.Sorted(d.Tenants) {
+		scope := authority.Scope{Tenant: tenant}
+		all.addBinding(t.Roles, scope)
+		all.addAccounts(t.ServiceAccounts, scope)
+		for project, p := range schema.Sorted(t.Projects) {
 			scope.Project = project
-			binding(p.Roles, scope)
-			accounts(p.ServiceAccounts, scope)
+			all.addBinding(p.Roles, scope)
+			all.addAccounts(p.ServiceAccounts, scope)
 		}
 	}
-	return out
+	return all
 }
 
-func sorted[V any](m map[string]V) []V {
-	out := make([]V, 0, len(m))
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, m[name])
+type keyList []declaredKey
+
+// addBinding adds the keys of the members of b, which may be nil.
+func (l *keyList) addBinding(b *schema.RoleBinding, scope authority.Scope) {
+	if b == nil {
+		return
 	}
-	return out
+	for i, m := range b.Spec.Members {
+		for j, key := range m.SigningKeys {
+			*l = append(*l, declaredKey{key, fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, j), &b.Header,
+				claim{login: m.Login, text: key, scope: scope}})
+		}
+	}
+}
+
+func (l *keyList) addAccounts(accounts map[string]*schema.ServiceAccount, scope authority.Scope) {
+	for _, a := range schema.Sorted(accounts) {
+		for i, key := range a.Spec.PublicKeys {
+			*l = append(*l, declaredKey{key.Key, fmt.Sprintf("spec.public_keys[%d].key", i), &a.Header,
+				claim{account: a.Key, scope: scope}})
+		}
+	}
 }
 
 // CodeUnusableKey is the code of the finding for a declared key that proves nothing.
@@ -83,13 +78,9 @@ func Findings(d *schema.Desired, asked func(file string) bool) (out []schema.Dia
 		if k.claim.login == "" && !k.claim.account.IsZero() {
 			effect = "no token that it signs is accepted"
 		}
-		at := k.header.At(k.path)
-		out = append(out, schema.Diagnostic{
-			Severity: schema.SeverityWarning, Code: CodeUnusableKey, File: at.File, Line: at.Line, Column: at.Column, Path: k.path,
-			Message: fmt.Sprintf("%s: the key proves nothing, so %s: %s; replace it", k.path, effect, err),
-		})
+		out = append(out, k.header.At(k.path).Warning(k.path, CodeUnusableKey, "the key proves nothing, so %s: %s; replace it", effect, err))
 	}
-	for _, n := range sorted(d.Platform.Nodes) {
+	for _, n := range schema.Sorted(d.Platform.Nodes) {
 		const path = "spec.host_key"
 		if n.Spec.HostKey == "" || !asked(n.File) {
 			continue

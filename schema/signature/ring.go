@@ -63,22 +63,23 @@ func Keys(rules authority.Rules) *Ring {
 			declare(k, claim{login: rules.Administrators[0], text: k, first: true})
 		}
 	}
-	if rules.Base != nil {
-		for _, k := range declaredKeys(rules.Base) {
-			if !k.header.Suspend && (k.claim.login != "" || !k.claim.account.IsZero()) {
-				declare(k.text, k.claim)
-			}
+	for _, k := range declaredKeys(rules.Base.OrEmpty()) {
+		if !k.header.Suspend && (k.claim.login != "" || !k.claim.account.IsZero()) {
+			declare(k.text, k.claim)
 		}
 	}
-	r.pgp = sync.OnceValue(func() (out []pgpClaim) {
-		for i, text := range armored {
-			if key, err := parsePGP(text); err == nil {
-				out = append(out, pgpClaim{owners[i], key})
-			}
-		}
-		return out
-	})
+	r.pgp = sync.OnceValue(func() []pgpClaim { return parseClaims(armored, owners) })
 	return r
+}
+
+// parseClaims returns the readable keys of armored, each with its owner.
+func parseClaims(armored []string, owners []claim) (out []pgpClaim) {
+	for i, text := range armored {
+		if key, err := parsePGP(text); err == nil {
+			out = append(out, pgpClaim{owners[i], key})
+		}
+	}
+	return out
 }
 
 // Signer is the signer of a commit: a key, and the claims on it.
