@@ -78,21 +78,29 @@ func (c *tenantCheck) operatedUnits(account schema.Key) []operatedUnit {
 	return c.operated[account]
 }
 
+// appOf returns the valid App of a unit: the tenant's own, or else the platform's.
+func (c *tenantCheck) appOf(unit operatedUnit) *schema.App {
+	doc, bad := c.catalog.apps[unit.app], c.catalog.bad
+	if own := c.apps.own(unit.app); own != nil {
+		doc, bad = own, c.bad
+	}
+	if doc == nil || bad(doc) {
+		return nil
+	}
+	return doc.Decl.(*schema.App)
+}
+
 // beyondApps warns about what an account lists and an App whose units it operates does not
 // require. The account is valid: the platform may narrow an App at any time, and authority
 // denies the rest when it is used.
 func (c *tenantCheck) beyondApps(doc *load.Document, d *schema.ServiceAccount) {
 	warned, checked := map[string]bool{}, map[string]bool{} // by path: one App is enough; by App: one unit is enough
 	for _, unit := range c.operatedUnits(d.Key) {
-		there, bad := c.catalog.apps[unit.app], c.catalog.bad
-		if own := c.apps.own(unit.app); own != nil {
-			there, bad = own, c.bad
-		}
-		if there == nil || bad(there) || checked[unit.app] {
+		app := c.appOf(unit)
+		if app == nil || checked[unit.app] {
 			continue
 		}
 		checked[unit.app] = true
-		app := there.Decl.(*schema.App)
 		for _, list := range []struct {
 			path, of string
 			items    []string

@@ -3,6 +3,7 @@ package estate
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -45,76 +46,71 @@ func (l *Loader) compare(
 	if err != nil {
 		return fmt.Errorf("list the estate: %w", err)
 	}
-	both := func(a, b schema.Part) error {
+	for a, b := range merged(was, is, func(p schema.Part) string { return p.Name }) {
+		if a != nil && b != nil && *a == *b {
+			continue
+		}
 		now, err := l.files(ctx, to, b)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
-			if err = unread(b, err); err != nil {
+			if err = unread(*b, err); err != nil {
 				return fmt.Errorf("%w: %s: %w", ErrUnreadable, b.Name, err)
 			}
-			return nil
+			continue
 		}
 		then, err := l.files(ctx, from, a)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrUnreadable, a.Name, err)
 		}
 		differ(then, now, visit)
-		return nil
-	}
-	for len(was) > 0 || len(is) > 0 { // both are in order of name
-		var a, b schema.Part
-		switch {
-		case len(is) == 0 || len(was) > 0 && was[0].Name < is[0].Name:
-			a, was = was[0], was[1:]
-		case len(was) == 0 || is[0].Name < was[0].Name:
-			b, is = is[0], is[1:]
-		default:
-			a, b, was, is = was[0], is[0], was[1:], is[1:]
-		}
-		if a == b {
-			continue
-		}
-		if !ours(a) {
-			a = schema.Part{}
-		}
-		if !ours(b) {
-			b = schema.Part{}
-		}
-		if err := both(a, b); err != nil {
-			return err
-		}
 	}
 	return nil
 }
 
-// files returns the files of a part, listed or cached; none for a missing part.
-func (l *Loader) files(ctx context.Context, s schema.Snapshot, p schema.Part) ([]schema.File, error) {
-	if p.Name == "" {
+// files returns the files of a part, listed or cached; none for nil and for a part that is not of the estate.
+func (l *Loader) files(ctx context.Context, s schema.Snapshot, p *schema.Part) ([]schema.File, error) {
+	if p == nil || !ours(*p) {
 		return nil, nil
 	}
 	if t := l.cache.get(p.Name, p.Hash); t != nil {
 		return t.files, t.excess
 	}
-	return s.Files(ctx, p)
+	return s.Files(ctx, *p)
 }
 
-// differ merges two lists sorted by path.
+// differ visits the files that differ between two lists sorted by path; a missing one is nil.
 func differ(was, is []schema.File, visit func(was, is *schema.File)) {
-	for len(was) > 0 || len(is) > 0 {
-		switch {
-		case len(is) == 0 || len(was) > 0 && was[0].Path < is[0].Path:
-			visit(&was[0], nil)
-			was = was[1:]
-		case len(was) == 0 || is[0].Path < was[0].Path:
-			visit(nil, &is[0])
-			is = is[1:]
-		default:
-			if was[0].Blob != is[0].Blob || was[0].Mode != is[0].Mode {
-				visit(&was[0], &is[0])
+	for a, b := range merged(was, is, func(f schema.File) string { return f.Path }) {
+		if a == nil || b == nil || a.Blob != b.Blob || a.Mode != b.Mode {
+			visit(a, b)
+		}
+	}
+}
+
+// merged yields the items of two lists in the order of their names, by which both are sorted. It yields items of one name
+// together, and nil where a list has none.
+func merged[T any](was, is []T, name func(T) string) iter.Seq2[*T, *T] {
+	return func(yield func(was, is *T) bool) {
+		for len(was)+len(is) > 0 {
+			order := -1
+			switch {
+			case len(was) == 0:
+				order = 1
+			case len(is) > 0:
+				order = strings.Compare(name(was[0]), name(is[0]))
 			}
-			was, is = was[1:], is[1:]
+			var a, b *T
+			if order <= 0 {
+				a, was = &was[0], was[1:]
+			}
+			if order >= 0 {
+				b, is = &is[0], is[1:]
+			}
+			if !yield(a, b) {
+				return
+			}
 		}
 	}
 }

@@ -41,13 +41,7 @@ func WithTenants(
 			over[path] = nil
 		}
 		shadowed = append(shadowed, files...)
-		if err := from.walk(tenants[name], at, func(path string, dir bool) bool {
-			file := strings.TrimPrefix(path, at+"/")
-			if strings.Contains(file, "/") {
-				return true
-			}
-			return file != tenantFile && !strings.HasPrefix(file, ".") && (dir || strings.Contains(file, "."))
-		}); err != nil {
+		if err := from.walk(tenants[name], at, belongsToTenant(at)); err != nil {
 			return nil, nil, err
 		}
 		for _, f := range from.files[at] {
@@ -56,6 +50,14 @@ func WithTenants(
 	}
 	composed, err = newOverlay(ctx, base, from, over)
 	return composed, shadowed, err
+}
+
+// belongsToTenant returns whether WithTenants reads a path below the directory of a tenant.
+func belongsToTenant(at string) func(path string, dir bool) bool {
+	return func(path string, dir bool) bool {
+		file := strings.TrimPrefix(path, at+"/")
+		return strings.Contains(file, "/") || file != tenantFile && !strings.HasPrefix(file, ".") && (dir || strings.Contains(file, "."))
+	}
 }
 
 // HaveTenants returns an error if an estate does not declare a tenant whose directory is given.
@@ -69,14 +71,15 @@ func HaveTenants(ctx context.Context, snap schema.Snapshot, tenants map[string]s
 	}
 	var declared []string
 	for _, p := range parts {
-		if name, ok := strings.CutPrefix(p.Name, tenantsDir); ok && p.Dir && tenants[name] != "" {
-			files, err := snap.Files(ctx, p)
-			if err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(files, func(f schema.File) bool { return f.Path == slashed.Join(p.Name, tenantFile) }) {
-				continue
-			}
+		name, ok := strings.CutPrefix(p.Name, tenantsDir)
+		if !ok || !p.Dir || tenants[name] == "" {
+			continue
+		}
+		files, err := snap.Files(ctx, p)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(files, func(f schema.File) bool { return f.Path == slashed.Join(p.Name, tenantFile) }) {
 			declared = append(declared, name)
 		}
 	}
@@ -130,34 +133,30 @@ func Repositories(
 		return nil, err
 	}
 	var out []schema.Diagnostic
-	warn := func(at schema.Position, path, code, format string, args ...any) {
-		out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: code, File: at.File, Line: at.Line, Column: at.Column,
-			Path: path, Message: fmt.Sprintf(format, args...)})
+	warn := func(file, code, format string, args ...any) {
+		out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: code, File: file, Line: 1, Column: 1,
+			Message: fmt.Sprintf(format, args...)})
 	}
 	named := map[string]*schema.Tenant{} // first tenant that names a repository, by URL
-	for _, name := range slices.Sorted(maps.Keys(desired.Tenants)) {
-		t := desired.Tenants[name].Tenant
-		if t == nil {
-			continue // already reported
-		}
+	for name, e := range schema.Sorted(desired.Tenants) {
+		t := e.Tenant
 		const field = "spec.repository"
-		r := t.Spec.Repository
-		if dir, given := own[name]; given && r == nil {
-			warn(schema.Position{File: t.File, Line: 1, Column: 1}, "", codeNoRepository,
+		switch dir, given := own[name]; {
+		case t == nil:
+			continue // already reported
+		case t.Spec.Repository == nil && given:
+			warn(t.File, codeNoRepository,
 				"%s stands in the place of %s%s here, and would not for Berth, as the tenant names no repository: add %s, or leave out "+
 					"--tenant %s", dir, tenantsDir, name, field, name)
-		}
-		if r == nil {
+			continue
+		case t.Spec.Repository == nil:
 			continue
 		}
-		if other := named[schema.RepositoryPlace(r.URL)]; other != nil {
-			for _, x := range [][2]*schema.Tenant{{t, other}, {other, t}} {
-				warn(x[0].At(field+".url"), field+".url", codeRepository,
-					field+".url: tenant %s names the same repository (%s): who may push there acts in both; give each one of its own",
-					x[1].Key.Name, x[1].File)
-			}
+		place := schema.RepositoryPlace(t.Spec.Repository.URL)
+		if other := named[place]; other != nil {
+			out = append(out, sharedRepository(t, other), sharedRepository(other, t))
 		} else {
-			named[schema.RepositoryPlace(r.URL)] = t
+			named[place] = t
 		}
 		files, err := besides(ctx, platform, parts, name)
 		if err != nil {
@@ -165,11 +164,18 @@ func Repositories(
 		}
 		at := t.At(field)
 		for _, file := range files {
-			warn(schema.Position{File: file, Line: 1, Column: 1}, "", CodeShadowed,
+			warn(file, CodeShadowed,
 				"Berth does not read it: the documents of %s come from its own repository (%s:%d); move it there, or delete it", name,
 				at.File, at.Line)
 		}
 	}
 	schema.SortDiagnostics(out)
 	return out, nil
+}
+
+// sharedRepository is the warning at a tenant whose repository is that of another one.
+func sharedRepository(t, other *schema.Tenant) schema.Diagnostic {
+	const path = "spec.repository.url"
+	return t.At(path).Warning(path, codeRepository,
+		"tenant %s names the same repository (%s): who may push there acts in both; give each one of its own", other.Key.Name, other.File)
 }

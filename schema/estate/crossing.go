@@ -39,15 +39,11 @@ func (e *estate) owners() {
 				}
 				e.refuse(s, load.Found(doc, at[i], schema.SeverityWarning, code,
 					fmt.Sprintf("there is no %s (%s): %s%s", owner, path, effect, like)))
-				continue
-			}
-			runtime, ok := doc.Decl.(*schema.SharedRuntime)
-			if !ok {
-				continue
-			}
-			if path, missing := e.unentitled(owner, runtime.Spec.App); missing {
-				e.refuse(s, load.Found(doc, at[i], schema.SeverityWarning, "ref.missing-entitlement",
-					fmt.Sprintf("the project is not entitled to %s (no %s): %s", runtime.Spec.App, path, effect)))
+			} else if r, ok := doc.Decl.(*schema.SharedRuntime); ok {
+				if path, missing := e.unentitled(owner, r.Spec.App); missing {
+					e.refuse(s, load.Found(doc, at[i], schema.SeverityWarning, "ref.missing-entitlement",
+						fmt.Sprintf("the project is not entitled to %s (no %s): %s", r.Spec.App, path, effect)))
+				}
 			}
 		}
 	}

@@ -143,17 +143,10 @@ func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (
 	}, loader: l, held: held}
 	for i, p := range listed {
 		if errs[i] != nil {
-			e.Unreadable = append(e.Unreadable, p.Name)
-			if errors.Is(errs[i], schema.ErrIncomplete) {
-				if e.Incomplete == nil {
-					e.Incomplete = map[string]error{}
-				}
-				e.Incomplete[p.Name] = errs[i]
-			}
-			e.Diagnostics = append(e.Diagnostics, unreadable(p, errs[i]))
-			continue
+			e.addUnreadable(p, errs[i])
+		} else {
+			e.trees = append(e.trees, &standing{tree: trees[i]})
 		}
-		e.trees = append(e.trees, &standing{tree: trees[i]})
 	}
 	if err := e.check(ctx); err != nil {
 		return nil, err
@@ -162,6 +155,19 @@ func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (
 		l.recent.add(listed, e.Result)
 	}
 	return e.Result, nil
+}
+
+// addUnreadable records that nothing is known of a part.
+func (e *estate) addUnreadable(p schema.Part, err error) {
+	e.Unreadable = append(e.Unreadable, p.Name)
+	e.Diagnostics = append(e.Diagnostics, unreadable(p, err))
+	if !errors.Is(err, schema.ErrIncomplete) {
+		return
+	}
+	if e.Incomplete == nil {
+		e.Incomplete = map[string]error{}
+	}
+	e.Incomplete[p.Name] = err
 }
 
 // Contested reports whether two documents claim a name that only one may have, so that

@@ -24,18 +24,7 @@ func (e *estate) identities() map[*tree][]refusal {
 		if len(s.names.twins) == 0 {
 			continue
 		}
-		e.free, s.owners = false, map[identity]string{}
-		for _, doc := range s.names.twins { // by identity and path
-			id := identityOf(doc)
-			if _, ok := s.owners[id]; ok {
-				continue
-			}
-			s.owners[id] = doc.File.Path
-			if held := e.held.owner(s.name, id); slices.ContainsFunc(s.names.twins,
-				func(d *load.Document) bool { return identityOf(d) == id && d.File.Path == held }) {
-				s.owners[id] = held
-			}
-		}
+		e.free, s.owners = false, e.ownersOf(s)
 		for _, doc := range s.names.twins {
 			id := identityOf(doc)
 			if owner := s.at(s.owners[id]); doc != owner {
@@ -94,6 +83,23 @@ func (e *estate) oneVersionIn(s *standing, refused map[*tree][]refusal) {
 			}
 		}
 	}
+}
+
+// ownersOf returns the path of the document that has each identity of several documents of a tree.
+func (e *estate) ownersOf(s *standing) map[identity]string {
+	owners := map[identity]string{}
+	for _, doc := range s.names.twins { // by identity and path
+		id := identityOf(doc)
+		if owners[id] != "" {
+			continue
+		}
+		owners[id] = doc.File.Path
+		if held := e.held.owner(s.name, id); slices.ContainsFunc(s.names.twins,
+			func(d *load.Document) bool { return identityOf(d) == id && d.File.Path == held }) {
+			owners[id] = held
+		}
+	}
+	return owners
 }
 
 // owner returns the path of the document of a part with that identity, or "".

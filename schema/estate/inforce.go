@@ -328,16 +328,20 @@ const (
 	numberOfClasses
 )
 
-// round reverts the files of the first class that has any, and reports whether there
-// were any.
-func (f *forcing) round(r *Result, refused map[string][]schema.Diagnostic) bool {
+// firstErrors returns the first error of each file.
+func firstErrors(r *Result) map[string]schema.Diagnostic {
 	first := map[string]schema.Diagnostic{}
 	for _, d := range r.Diagnostics {
-		if _, ok := first[d.File]; !ok && d.Severity == schema.SeverityError {
+		if !hasEntry(first, d.File) && d.Severity == schema.SeverityError {
 			first[d.File] = d
 		}
 	}
-	var classes [numberOfClasses][]action
+	return first
+}
+
+// classes returns the actions of a round by class.
+func (f *forcing) classes(r *Result, refused map[string][]schema.Diagnostic) (classes [numberOfClasses][]action) {
+	first := firstErrors(r)
 	for _, path := range sortedKeys(first) {
 		if !r.Waits(path) && f.loose(path) {
 			classes[invalidFiles] = append(classes[invalidFiles], action{path, schema.HeldInvalid, first[path].Message})
@@ -359,7 +363,13 @@ func (f *forcing) round(r *Result, refused map[string][]schema.Diagnostic) bool 
 		class := refusedClass(path)
 		classes[class] = append(classes[class], action{path, schema.HeldDenied, firstRefusal(refused[path])})
 	}
-	for _, actions := range classes {
+	return classes
+}
+
+// round reverts the files of the first class that has any, and reports whether there
+// were any.
+func (f *forcing) round(r *Result, refused map[string][]schema.Diagnostic) bool {
+	for _, actions := range f.classes(r, refused) {
 		for _, a := range actions {
 			switch {
 			case f.loose(a.path):

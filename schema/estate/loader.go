@@ -112,18 +112,13 @@ func (l *Loader) tree(ctx context.Context, snap schema.Snapshot, listed schema.P
 	if err := limit.check(len(files), 0); err != nil {
 		return nil, err
 	}
-	docs := make([]*load.Document, len(files))
-	var missing []int // indices of files
+	docs, missing := uses.documents(files)
 	var size atomic.Int64
-	uses.mu.Lock()
-	for i, f := range files {
-		if docs[i] = uses.document(f); docs[i] == nil {
-			missing = append(missing, i)
-		} else {
-			size.Add(int64(docs[i].Size))
+	for _, doc := range docs {
+		if doc != nil {
+			size.Add(int64(doc.Size))
 		}
 	}
-	uses.mu.Unlock()
 	err = parallel.Each(len(missing), func(n int) (err error) {
 		if limit.check(0, int(size.Load())) != nil {
 			return nil // found below

@@ -1,7 +1,6 @@
 package estate
 
 import (
-	"fmt"
 	"strings"
 
 	"berth/schema"
@@ -50,8 +49,8 @@ func namesOwners(doc *load.Document) bool {
 // Meant suggests a name for an unknown one, or lists the names if they are few, for the end of a
 // message.
 func Meant(name string, names []string) string {
-	if guess := load.Nearest(name, names); guess != "" {
-		return fmt.Sprintf(": did you mean %q?", guess)
+	if hint := load.DidYouMean(name, names); hint != "" {
+		return hint
 	}
 	if len(names) == 0 || len(names) > 20 { // a long list does not help
 		return ""

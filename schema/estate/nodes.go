@@ -17,20 +17,13 @@ import (
 // that is another host on each host.
 func (c *platformCheck) unlikeOthers() {
 	var nodes []*load.Document
-	keys, kinds := map[string]int{}, map[string]map[string][]*load.Document{} // kinds: nodes by SKU and GPUs
-	values := map[[2]string]*load.Document{}                                  // the first node of a topology key and value
+	kinds := map[string]map[string][]*load.Document{} // nodes by SKU and GPUs
 	for _, doc := range c.tree.docs {
 		n, ok := doc.Decl.(*schema.Node)
 		if !ok || c.bad(doc) {
 			continue
 		}
 		nodes = append(nodes, doc)
-		for key, value := range n.Spec.Topology {
-			keys[key]++
-			if v := [2]string{key, value}; values[v] == nil {
-				values[v] = doc
-			}
-		}
 		of := put(kinds, n.Spec.SKU)
 		of[gpusOf(&n.Spec)] = append(of[gpusOf(&n.Spec)], doc)
 	}
@@ -38,21 +31,31 @@ func (c *platformCheck) unlikeOthers() {
 		c.oddGPUs(name, kinds[name])
 	}
 	c.sharedHostKeys(nodes)
-	c.alikeTopology(values)
-	common := slices.DeleteFunc(sortedKeys(keys), func(k string) bool { return keys[k] < 2 })
+	c.alikeTopology(nodes)
+	c.oddTopologyKeys(nodes)
 	for _, doc := range nodes {
-		n := doc.Decl.(*schema.Node)
-		if isUnspecified(n.Spec.Address) {
-			c.warn(doc, "spec.address", CodeNoEffect, fmt.Sprintf("%s is not the address of a host", n.Spec.Address))
-		} else if len(nodes) > 1 && schema.IsLoopback(n.Spec.Address) {
+		address := doc.Decl.(*schema.Node).Spec.Address
+		if isUnspecified(address) {
+			c.warn(doc, "spec.address", CodeNoEffect, fmt.Sprintf("%s is not the address of a host", address))
+		} else if len(nodes) > 1 && schema.IsLoopback(address) {
 			c.warn(doc, "spec.address", codeUnlike,
-				fmt.Sprintf("%s means another host on each host: write an address that the other nodes reach", n.Spec.Address))
+				fmt.Sprintf("%s means another host on each host: write an address that the other nodes reach", address))
 		}
-		for _, key := range sortedKeys(n.Spec.Topology) {
-			if keys[key] > 1 {
-				continue
-			}
-			if guess := load.Nearest(key, common); guess != "" {
+	}
+}
+
+// oddTopologyKeys warns about a topology key of one node that is nearly that of others.
+func (c *platformCheck) oddTopologyKeys(nodes []*load.Document) {
+	count := map[string]int{}
+	for _, doc := range nodes {
+		for key := range doc.Decl.(*schema.Node).Spec.Topology {
+			count[key]++
+		}
+	}
+	common := slices.DeleteFunc(sortedKeys(count), func(k string) bool { return count[k] < 2 })
+	for _, doc := range nodes {
+		for _, key := range sortedKeys(doc.Decl.(*schema.Node).Spec.Topology) {
+			if guess := load.Nearest(key, common); guess != "" && count[key] == 1 {
 				c.warn(doc, "spec.topology."+key, codeUnlike,
 					fmt.Sprintf("no other node has the topology key %s: did you mean %q?", key, guess))
 			}
@@ -134,8 +137,16 @@ func (c *platformCheck) oddTopology(sku string, docs []*load.Document) {
 }
 
 // alikeTopology warns about values of a topology key that differ in case, or in a digit and a letter that look alike (1 and l,
-// 0 and O): one rack would be taken for two. first has the first node of each key and value.
-func (c *platformCheck) alikeTopology(first map[[2]string]*load.Document) {
+// 0 and O): one rack would be taken for two.
+func (c *platformCheck) alikeTopology(nodes []*load.Document) {
+	first := map[[2]string]*load.Document{} // of each key and value
+	for _, doc := range nodes {
+		for key, value := range doc.Decl.(*schema.Node).Spec.Topology {
+			if v := [2]string{key, value}; first[v] == nil {
+				first[v] = doc
+			}
+		}
+	}
 	plain := strings.NewReplacer("l", "1", "i", "1", "o", "0")
 	by := map[[2]string][2]string{}
 	for _, v := range slices.SortedFunc(maps.Keys(first),
@@ -190,43 +201,63 @@ func (c *platformCheck) sharedHostKeys(nodes []*load.Document) {
 	}
 }
 
+// namedRole is a role of nodes that a document names.
+type namedRole struct {
+	doc        *load.Document
+	path, role string
+	isOffered  bool // by a node; otherwise a version wants it
+}
+
+// namedRoles lists the roles that nodes and versions name.
+func (c *platformCheck) namedRoles() (all []namedRole) {
+	for _, doc := range c.tree.docs {
+		if c.bad(doc) {
+			continue
+		}
+		switch d := doc.Decl.(type) {
+		case *schema.Node:
+			for i, role := range d.Spec.Roles {
+				all = append(all, namedRole{doc, load.Item("spec.roles", i), role, true})
+			}
+		case *schema.AppVersion:
+			for name, role := range schema.Sorted(d.Spec.Manifest.Roles) {
+				all = append(all, namedRole{doc, "spec.manifest.roles." + name + ".node_role", role.NodeRole, false})
+			}
+		}
+	}
+	return all
+}
+
 // nodeRoles warns about a role of a node that no version of the platform has, and that is nearly one of
 // theirs, and about a role of a version that no node has. A role of a node may be for versions to come, or
 // for a tenant's own app.
 func (c *platformCheck) nodeRoles() {
+	named := c.namedRoles()
 	offered, wanted := map[string]bool{}, map[string]bool{}
-	each := func(do func(doc *load.Document, path, role string, known map[string]bool)) {
-		for _, doc := range c.tree.docs {
-			if c.bad(doc) {
-				continue
-			}
-			switch d := doc.Decl.(type) {
-			case *schema.Node:
-				for i, role := range d.Spec.Roles {
-					do(doc, load.Item("spec.roles", i), role, offered)
-				}
-			case *schema.AppVersion:
-				for _, name := range sortedKeys(d.Spec.Manifest.Roles) {
-					do(doc, "spec.manifest.roles."+name+".node_role", d.Spec.Manifest.Roles[name].NodeRole, wanted)
-				}
-			}
+	for _, r := range named {
+		known := wanted
+		if r.isOffered {
+			known = offered
 		}
+		known[r.role] = true
 	}
-	each(func(_ *load.Document, _, role string, known map[string]bool) { known[role] = true })
 	both := slices.DeleteFunc(sortedKeys(offered), func(role string) bool { return !wanted[role] })
-	each(func(doc *load.Document, path, role string, _ map[string]bool) {
+	for _, r := range named {
+		if offered[r.role] && wanted[r.role] {
+			continue
+		}
 		who, like := "no version of the platform's apps asks for", both
-		if !offered[role] {
+		if !r.isOffered {
 			who, like = "no node has", sortedKeys(offered)
 		}
-		if guess := load.Nearest(role, like); guess != "" && !(offered[role] && wanted[role]) {
-			c.warn(doc, path, "ref.node-role", fmt.Sprintf("%s the role %s: did you mean %q?", who, role, guess))
-		} else if _, isVersion := doc.Decl.(*schema.AppVersion); isVersion && len(offered) > 0 && !offered[role] {
-			c.warn(doc, path, "ref.no-node",
-				fmt.Sprintf("no node has the role %s, so members with it cannot be placed: the nodes have %s", role,
+		if guess := load.Nearest(r.role, like); guess != "" {
+			c.warn(r.doc, r.path, "ref.node-role", fmt.Sprintf("%s the role %s: did you mean %q?", who, r.role, guess))
+		} else if !r.isOffered && len(offered) > 0 {
+			c.warn(r.doc, r.path, "ref.no-node",
+				fmt.Sprintf("no node has the role %s, so members with it cannot be placed: the nodes have %s", r.role,
 					strings.Join(sortedKeys(offered), ", ")))
 		}
-	})
+	}
 }
 
 // codeUnlike is the code of the warning about a node that differs from the others.

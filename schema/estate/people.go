@@ -2,6 +2,7 @@ package estate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"berth/schema"
@@ -44,12 +45,10 @@ func (c *check) people(doc *load.Document, d *schema.RoleBinding) {
 				fmt.Sprintf("%s has the role %s here already, as %s: take one away", m.Login, m.Role, other))
 		}
 		roles[[2]string{login, m.Role}] = m.Login
-		for _, other := range of[login] {
-			if other != m.Role && authority.Includes(other, m.Role) {
-				c.warn(doc, at+".role", CodeNoEffect,
-					fmt.Sprintf("%s grants nothing: %s is %s here, too, which includes it", m.Role, m.Login, other))
-				break
-			}
+		includes := func(other string) bool { return other != m.Role && authority.Includes(other, m.Role) }
+		if k := slices.IndexFunc(of[login], includes); k >= 0 {
+			c.warn(doc, at+".role", CodeNoEffect,
+				fmt.Sprintf("%s grants nothing: %s is %s here, too, which includes it", m.Role, m.Login, of[login][k]))
 		}
 		if m.UnixUser != nil {
 			c.agree(c.known.unix, login, statement{end{doc, at + ".unix_user.name"}, m.UnixUser.Name}, "conflict.unix-user",

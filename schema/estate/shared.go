@@ -322,10 +322,7 @@ func (u *unitCheck) roles(doc *load.Document, roles map[string]schema.InstanceRo
 		m, ok := manifest[name]
 		if !ok {
 			message := fmt.Sprintf("%s has no such role, there is %s", of, strings.Join(sortedKeys(manifest), ", "))
-			if guess := load.Nearest(name, sortedKeys(manifest)); guess != "" {
-				message += fmt.Sprintf(": did you mean %q?", guess)
-			}
-			u.refuse(doc, path, "ref.unknown-role", message, v.File)
+			u.refuse(doc, path, "ref.unknown-role", message+load.DidYouMean(name, sortedKeys(manifest)), v.File)
 			continue
 		}
 		if role.Count < m.Min || role.Count > m.Max {
@@ -333,10 +330,11 @@ func (u *unitCheck) roles(doc *load.Document, roles map[string]schema.InstanceRo
 				fmt.Sprintf("got %d, the manifest of %s allows %s", role.Count, of, span(m.Min, m.Max)), v.File)
 		}
 		u.stocked(doc, path+".sku", sku, role.SKU)
-		if role.GPUs != nil {
-			u.stocked(doc, path+".gpus.type", gpuType, role.GPUs.Type)
+		if role.GPUs == nil {
+			continue
 		}
-		if role.GPUs != nil && !m.GPUs {
+		u.stocked(doc, path+".gpus.type", gpuType, role.GPUs.Type)
+		if !m.GPUs {
 			u.refuse(doc, path+".gpus", "ref.role-gpus", "members of this role have no GPUs in "+of, v.File)
 		}
 	}

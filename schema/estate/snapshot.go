@@ -96,22 +96,17 @@ func (m *memory) walk(root, at string, pick func(path string, dir bool) bool) er
 			return err
 		}
 		path := slashed.Join(at, filepath.ToSlash(rel))
-		if entry.Name() == ".git" && rel != "." {
-			if up := filepath.Dir(rel); up != "." {
+		switch {
+		case rel == ".":
+			return nil
+		case entry.Name() == ".git":
+			if filepath.Dir(rel) != "." {
 				m.add(schema.File{Path: slashed.Dir(path), Mode: schema.ModeSubmodule, Blob: BlobID(nil)}, nil)
 			}
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if rel != "." && !pick(path, entry.IsDir()) {
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if entry.IsDir() {
+			return skip(entry)
+		case !pick(path, entry.IsDir()):
+			return skip(entry)
+		case entry.IsDir():
 			return nil
 		}
 		f, data, err := readEntry(name, path, entry)
@@ -121,6 +116,14 @@ func (m *memory) walk(root, at string, pick func(path string, dir bool) bool) er
 		m.add(f, data)
 		return nil
 	})
+}
+
+// skip omits an entry of a walk, and what is below it.
+func skip(entry fs.DirEntry) error {
+	if entry.IsDir() {
+		return fs.SkipDir
+	}
+	return nil
 }
 
 func readEntry(name, path string, entry fs.DirEntry) (schema.File, []byte, error) {
@@ -249,11 +252,8 @@ func newOverlay(ctx context.Context, base, from schema.Snapshot, files map[strin
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range below {
-			if !hasEntry(files, f.Path) {
-				o.changed[p.Name] = append(o.changed[p.Name], f)
-			}
-		}
+		kept := slices.DeleteFunc(slices.Clone(below), func(f schema.File) bool { return hasEntry(files, f.Path) })
+		o.changed[p.Name] = append(o.changed[p.Name], kept...)
 	}
 	for _, got := range o.changed {
 		if len(got) > 0 {

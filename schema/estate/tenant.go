@@ -196,25 +196,9 @@ func (c *tenantCheck) machines(doc *load.Document, d *schema.RoleBinding) {
 // has priority, then the first project by name. Another tenant may use the same key:
 // public keys are public.
 func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
-	if c.keyed == nil {
-		c.keyed = map[string]*load.Document{}
-		var accounts []*schema.ServiceAccount
-		for _, doc := range c.tree.docs {
-			if a, ok := doc.Decl.(*schema.ServiceAccount); ok && !c.bad(doc) {
-				accounts = append(accounts, a)
-			}
-		}
-		slices.SortFunc(accounts, func(a, b *schema.ServiceAccount) int { return a.Key.Compare(b.Key) })
-		for _, a := range accounts {
-			for _, k := range a.Spec.PublicKeys {
-				if key := load.KeyBytes(k.Key); c.keyed[key] == nil {
-					c.keyed[key] = c.tree.at(a.File)
-				}
-			}
-		}
-	}
+	keyed := c.accountsByKey()
 	for i, k := range d.Spec.PublicKeys {
-		if other := c.keyed[load.KeyBytes(k.Key)]; other != doc {
+		if other := keyed[load.KeyBytes(k.Key)]; other != doc {
 			c.clash(end{doc, load.Item("spec.public_keys", i) + ".key"}, end{other, "spec.public_keys"}, "conflict.key",
 				func(of end) string {
 					return fmt.Sprintf("is a key of %s, too (%s): a key is of one account, make another for this one", of.doc.Key,
@@ -222,6 +206,29 @@ func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
 				})
 		}
 	}
+}
+
+// accountsByKey returns the first service account with each key, by the key's bytes.
+func (c *tenantCheck) accountsByKey() map[string]*load.Document {
+	if c.keyed != nil {
+		return c.keyed
+	}
+	c.keyed = map[string]*load.Document{}
+	var accounts []*schema.ServiceAccount
+	for _, doc := range c.tree.docs {
+		if a, ok := doc.Decl.(*schema.ServiceAccount); ok && !c.bad(doc) {
+			accounts = append(accounts, a)
+		}
+	}
+	slices.SortFunc(accounts, func(a, b *schema.ServiceAccount) int { return a.Key.Compare(b.Key) })
+	for _, a := range accounts {
+		for _, k := range a.Spec.PublicKeys {
+			if key := load.KeyBytes(k.Key); c.keyed[key] == nil {
+				c.keyed[key] = c.tree.at(a.File)
+			}
+		}
+	}
+	return c.keyed
 }
 
 // granted warns about an account without its role in the binding beside it.

@@ -242,6 +242,19 @@ func (h *history) content(docs []*load.Document, pages []string) *content {
 	return nil
 }
 
+// documents returns the known documents of files, and the indices of the files without one.
+func (h *history) documents(files []schema.File) (docs []*load.Document, missing []int) {
+	docs = make([]*load.Document, len(files))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, f := range files {
+		if docs[i] = h.document(f); docs[i] == nil {
+			missing = append(missing, i)
+		}
+	}
+	return docs, missing
+}
+
 // document returns the document of the file f in one of the trees, or nil.
 func (h *history) document(f schema.File) *load.Document {
 	for _, t := range h.trees {

@@ -52,23 +52,27 @@ func (e *estate) contend() map[string]string {
 	}
 	claims, owner := e.claimsInForce(docs)
 	for _, d := range docs {
-		lost := false
-		for _, c := range d.claims {
-			if is, ok := claims[c.what]; ok && is != c.is {
-				e.refuse(d.in, conflict(c, is, owner[c.what]), owner[c.what].doc.File.Path)
-				lost = true
-			}
-		}
-		if lost {
+		if e.refuseContradicted(d, claims, owner) {
 			continue // a document that is out has no claims
 		}
 		for _, c := range d.claims {
-			if _, ok := claims[c.what]; !ok {
+			if !hasEntry(claims, c.what) {
 				claims[c.what], owner[c.what] = c.is, c
 			}
 		}
 	}
 	return claims
+}
+
+// refuseContradicted refuses d for each of its claims that contradicts one of claims, and reports whether it did.
+func (e *estate) refuseContradicted(d contender, claims map[string]string, owner map[string]claimant) (refused bool) {
+	for _, c := range d.claims {
+		if is, ok := claims[c.what]; ok && is != c.is {
+			e.refuse(d.in, conflict(c, is, owner[c.what]), owner[c.what].doc.File.Path)
+			refused = true
+		}
+	}
+	return refused
 }
 
 // claimsInForce returns the claims in force that a document still makes, each with the

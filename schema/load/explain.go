@@ -52,7 +52,7 @@ func (s *shape) mismatch(path string, got any, broken *rule) problem {
 	case code == "schema.pattern" && isText && (path == "metadata.name" || path == "spec.version" || path == "estate"):
 		message += s.nameHint(text)
 	case code == "schema.enum" && isText && len(s.enum) > 1:
-		message += didYouMean(text, unquoteAll(s.enum))
+		message += DidYouMean(text, unquoteAll(s.enum))
 	}
 	return problem{path: path, code: code, message: message}
 }
@@ -259,8 +259,8 @@ func describe(v any) string {
 	return fmt.Sprint(v)
 }
 
-// didYouMean suggests a name close to got, for the end of a message; "" if none is.
-func didYouMean(got string, names []string) string {
+// DidYouMean suggests a name close to got, for the end of a message; "" if none is.
+func DidYouMean(got string, names []string) string {
 	if guess := Nearest(got, names); guess != "" {
 		return fmt.Sprintf(": did you mean %q?", guess)
 	}

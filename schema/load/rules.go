@@ -162,7 +162,7 @@ func (r *problemList) listed(path, name string, known []string, is, where string
 	}
 	help := ": " + where
 	if len(r.problems) < MaxFindings { // further findings are cut
-		if guess := didYouMean(name, known); guess != "" {
+		if guess := DidYouMean(name, known); guess != "" {
 			help = guess
 		}
 	}

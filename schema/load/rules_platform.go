@@ -311,7 +311,7 @@ func (r platformRules) queues(s *schema.QueueMapSpec) {
 	}
 	if s.FallbackQueue != "" && !slices.Contains(names, s.FallbackQueue) {
 		r.broken("spec.fallback_queue", "%q is not one of queues, which are %s%s", s.FallbackQueue, strings.Join(names, ", "),
-			didYouMean(s.FallbackQueue, names))
+			DidYouMean(s.FallbackQueue, names))
 	}
 }
 
