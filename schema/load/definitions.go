@@ -63,21 +63,28 @@ func newJudgeLike(backends map[string]string, shapes map[string]*shape) (*judge,
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(backends)) {
-		v, simple, err := compile(j.ctx, map[string][]byte{name + ".cue": []byte(backends[name])})
-		if err != nil {
+		if err := j.defineBackend(name, backends[name], maps.Clone(said)); err != nil {
 			return nil, fmt.Errorf("backend %s: %w", name, err)
-		}
-		said := maps.Clone(said)
-		if err := says(v, said); err != nil {
-			return nil, err
-		}
-		for def, at := range map[string]string{configDef(name): "#Config", parametersDef(name): "#Parameters"} {
-			if err := j.define(def, v, at, said, simple); err != nil {
-				return nil, fmt.Errorf("backend %s: %w", name, err)
-			}
 		}
 	}
 	return j, nil
+}
+
+// defineBackend compiles the definitions of a backend. said explains patterns; its own are added.
+func (j *judge) defineBackend(name, source string, said map[string]string) error {
+	v, simple, err := compile(j.ctx, map[string][]byte{name + ".cue": []byte(source)})
+	if err != nil {
+		return err
+	}
+	if err := says(v, said); err != nil {
+		return err
+	}
+	for def, at := range map[string]string{configDef(name): "#Config", parametersDef(name): "#Parameters"} {
+		if err := j.define(def, v, at, said, simple); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (j *judge) define(name string, in cue.Value, at string, said map[string]string, simple bool) error {

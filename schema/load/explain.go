@@ -45,16 +45,26 @@ func (s *shape) mismatch(path string, got any, broken *rule) problem {
 		}
 	case code == "schema.type":
 		message += s.typeHint(got)
-	case code == "schema.pattern" && isText && strings.HasSuffix(path, "]") && strings.Contains(text, " - "):
-		message += ": a dash that is indented deeper continues the text of the line above it: align the dashes"
-	case code == "schema.pattern" && isText && strings.HasSuffix(path, "]") && s.permitsWords(text):
-		message += ": separate the items by commas in brackets, or give each a dash"
-	case code == "schema.pattern" && isText && (path == "metadata.name" || path == "spec.version" || path == "estate"):
-		message += s.nameHint(text)
+	case code == "schema.pattern" && isText:
+		message += s.patternHint(path, text)
 	case code == "schema.enum" && isText && len(s.enum) > 1:
 		message += DidYouMean(text, unquoteAll(s.enum))
 	}
 	return problem{path: path, code: code, message: message}
+}
+
+// patternHint says how to write a text that matches; "" if that is not obvious.
+func (s *shape) patternHint(path, text string) string {
+	isItem := strings.HasSuffix(path, "]")
+	switch {
+	case isItem && strings.Contains(text, " - "):
+		return ": a dash that is indented deeper continues the text of the line above it: align the dashes"
+	case isItem && s.permitsWords(text):
+		return ": separate the items by commas in brackets, or give each a dash"
+	case path == "metadata.name" || path == "spec.version" || path == "estate":
+		return s.nameHint(text)
+	}
+	return ""
 }
 
 func (s *shape) mismatchCode(got any) string {
@@ -156,11 +166,10 @@ func (s *shape) unknown(root *shape, m map[string]any, path, name string) (p pro
 		return p, ""
 	}
 	names := sortedNames(s.fields)
-	for _, lacked := range s.lacks {
-		if strings.EqualFold(strings.ReplaceAll(name, "_", ""), lacked) {
-			p.message += fmt.Sprintf(": Berth does not set %s yet; there are %s", lacked, strings.Join(names, ", "))
-			return p, ""
-		}
+	isLacked := func(lacked string) bool { return strings.EqualFold(strings.ReplaceAll(name, "_", ""), lacked) }
+	if i := slices.IndexFunc(s.lacks, isLacked); i >= 0 {
+		p.message += fmt.Sprintf(": Berth does not set %s yet; there are %s", s.lacks[i], strings.Join(names, ", "))
+		return p, ""
 	}
 	if guess := Nearest(name, names); guess != "" && sameWords(name, guess) {
 		if hasKey(m, guess) {

@@ -134,7 +134,6 @@ func jsonSchema(s *shape) object {
 	if s.fallback != "" {
 		o["default"] = json.RawMessage(s.fallback)
 	}
-	doc := s.doc
 	switch {
 	case len(s.enum) == 1:
 		o["const"] = json.RawMessage(s.enum[0])
@@ -145,26 +144,21 @@ func jsonSchema(s *shape) object {
 		}
 		o["enum"] = values
 	}
+	types := map[cue.Kind]string{cue.StructKind: "object", cue.ListKind: "array", cue.StringKind: "string", cue.BoolKind: "boolean",
+		cue.IntKind: "integer", cue.NumberKind: "number", cue.FloatKind: "number"}
+	if name, ok := types[s.kind]; ok {
+		o["type"] = name
+	}
 	switch s.kind {
 	case cue.StructKind:
-		o["type"] = "object"
 		s.mapping(o)
 	case cue.ListKind:
-		o["type"] = "array"
 		if s.element != nil {
 			o["items"] = jsonSchema(s.element)
 		}
 		if s.nonEmpty {
 			o["minItems"] = 1
 		}
-	case cue.StringKind:
-		o["type"] = "string"
-	case cue.BoolKind:
-		o["type"] = "boolean"
-	case cue.IntKind:
-		o["type"] = "integer"
-	case cue.NumberKind, cue.FloatKind:
-		o["type"] = "number"
 	}
 	if len(s.either) > 0 {
 		var each []any
@@ -173,6 +167,17 @@ func jsonSchema(s *shape) object {
 		}
 		o["anyOf"] = each
 	}
+	if doc := s.jsonRules(o); doc != "" {
+		o["description"] = doc
+	}
+	return o
+}
+
+// jsonRules adds the rules of a scalar. It returns the comments of the shape with the explanations of its patterns.
+func (s *shape) jsonRules(o object) (doc string) {
+	doc = s.doc
+	bounds := map[cue.Op]string{cue.GreaterThanEqualOp: "minimum", cue.GreaterThanOp: "exclusiveMinimum", cue.LessThanEqualOp: "maximum",
+		cue.LessThanOp: "exclusiveMaximum"}
 	var not []object
 	for _, r := range s.rules {
 		switch r.op {
@@ -181,25 +186,16 @@ func jsonSchema(s *shape) object {
 			doc = said(doc, r.text)
 		case cue.NotRegexMatchOp:
 			not = append(not, object{"pattern": strings.TrimPrefix(r.form.String(), "(?i)")}) // the expressions of editors have no flags
-		case cue.GreaterThanEqualOp:
-			o["minimum"] = r.num
-		case cue.GreaterThanOp:
-			o["exclusiveMinimum"] = r.num
-		case cue.LessThanEqualOp:
-			o["maximum"] = r.num
-		case cue.LessThanOp:
-			o["exclusiveMaximum"] = r.num
 		case cue.NotEqualOp:
 			not = append(not, object{"const": r.num})
+		default:
+			o[bounds[r.op]] = r.num
 		}
 	}
 	if len(not) > 0 {
 		o["not"] = object{"anyOf": not}
 	}
-	if doc != "" {
-		o["description"] = doc
-	}
-	return o
+	return doc
 }
 
 // said joins a comment and a pattern's explanation.

@@ -18,33 +18,36 @@ import (
 func static(n ast.Node) bool {
 	is := true
 	ast.Walk(n, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.Field:
-			if pattern, ok := n.Label.(*ast.ListLit); ok {
-				for _, e := range pattern.Elts {
-					is = is && static(e)
-				}
-			}
-			is = is && static(n.Value)
-			return false
-		case *ast.Ident: // a type, or a named definition
-			is = is && (n.Name[0] == '_' || n.Name[0] == '#' || n.Name == "string" || n.Name == "int" || n.Name == "bool")
-		case *ast.Comprehension, *ast.LetClause, *ast.CallExpr, *ast.SelectorExpr, *ast.IndexExpr, *ast.SliceExpr, *ast.Alias:
-			is = false
-		case *ast.BinaryExpr:
-			is = is && (n.Op == token.AND || n.Op == token.OR)
-		case *ast.Package:
-			return false
-		case *ast.UnaryExpr: // the shape of a list that has a default is loose
-			if _, list := n.X.(*ast.ListLit); list && n.Op == token.MUL {
-				return false
-			}
-		case *ast.ListLit:
-			is = is && uniform(n)
-		}
-		return is
+		isPlain, descend := plainNode(n)
+		is = is && isPlain
+		return is && descend
 	}, nil)
 	return is
+}
+
+// plainNode reports whether shapes can express a node, and whether the nodes below it matter.
+func plainNode(n ast.Node) (isPlain, descend bool) {
+	switch n := n.(type) {
+	case *ast.Field:
+		if pattern, ok := n.Label.(*ast.ListLit); ok && slices.ContainsFunc(pattern.Elts, func(e ast.Expr) bool { return !static(e) }) {
+			return false, false
+		}
+		return static(n.Value), false
+	case *ast.Ident: // a type, or a named definition
+		return n.Name[0] == '_' || n.Name[0] == '#' || slices.Contains([]string{"string", "int", "bool"}, n.Name), true
+	case *ast.Comprehension, *ast.LetClause, *ast.CallExpr, *ast.SelectorExpr, *ast.IndexExpr, *ast.SliceExpr, *ast.Alias:
+		return false, false
+	case *ast.BinaryExpr:
+		return n.Op == token.AND || n.Op == token.OR, true
+	case *ast.Package:
+		return true, false
+	case *ast.UnaryExpr: // the shape of a list that has a default is loose
+		_, isList := n.X.(*ast.ListLit)
+		return true, !isList || n.Op != token.MUL
+	case *ast.ListLit:
+		return uniform(n), true
+	}
+	return true, true
 }
 
 // uniform reports whether a list has items of one sort: [...T] or, with at least one,

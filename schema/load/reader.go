@@ -152,11 +152,8 @@ func (r *Reader) Config(ctx context.Context, doc *Document, v *schema.AppVersion
 			problems, out.Names = checkConfig(check, v, config)
 		}
 		for _, p := range problems {
-			if of := j.defs[parametersDef(v.Spec.RuntimeBackend)].shape; p.code == "schema.unknown-field" && of != nil {
-				if _, ofVersion := of.fields[p.path]; ofVersion {
-					p.message = fmt.Sprintf("an instance cannot set it, only its version (spec.manifest.parameters.%s in %s)", p.path,
-						v.File)
-				}
+			if p.code == "schema.unknown-field" && j.isParameter(v.Spec.RuntimeBackend, p.path) {
+				p.message = fmt.Sprintf("an instance cannot set it, only its version (spec.manifest.parameters.%s in %s)", p.path, v.File)
 			}
 			p.path = join("spec.config", p.path)
 			out.Findings = append(out.Findings, diagnose(doc.tree, doc.File.Path, p))
@@ -174,6 +171,12 @@ func (r *Reader) Config(ctx context.Context, doc *Document, v *schema.AppVersion
 		doc.configs.Store(version, out)
 	}
 	return out, err
+}
+
+// isParameter reports whether a version of a backend has a parameter at a path.
+func (j *judge) isParameter(backend, path string) bool {
+	s := j.defs[parametersDef(backend)].shape
+	return s != nil && hasKey(s.fields, path)
 }
 
 // checkConfig returns the problems and names that check finds in a config merged over the

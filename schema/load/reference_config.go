@@ -74,14 +74,7 @@ func markParametersOnly(parameters, config *shape) {
 // it.
 func checkDescribed(path string, s *shape, values []any) error {
 	for _, name := range sortedNames(s.fields) {
-		at, below := child(path, name), []any{}
-		for _, v := range values {
-			m, _ := v.(map[string]any)
-			if value, ok := m[name]; ok {
-				below = append(below, value)
-			}
-		}
-		f := s.fields[name].shape
+		at, below, f := child(path, name), valuesOf(values, name), s.fields[name].shape
 		if len(f.doc) < 4 {
 			return fmt.Errorf("field %s has no comment in its definition", at)
 		}
@@ -101,6 +94,17 @@ func checkDescribed(path string, s *shape, values []any) error {
 		items = append(items, list...)
 	}
 	return checkDescribed(path+"[]", s.element, items)
+}
+
+// valuesOf returns the values of a field in those mappings that have it.
+func valuesOf(mappings []any, field string) (values []any) {
+	for _, v := range mappings {
+		m, _ := v.(map[string]any)
+		if value, ok := m[field]; ok {
+			values = append(values, value)
+		}
+	}
+	return values
 }
 
 // topLevelParts returns the text of each field at the top of a YAML mapping in block style, with

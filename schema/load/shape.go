@@ -70,13 +70,7 @@ func (h *shaper) shape(v cue.Value) *shape {
 	switch s.kind {
 	case cue.StructKind:
 		h.fields(s, v)
-		for _, a := range v.Eval().Attributes(cue.DeclAttr) {
-			for i := range a.NumArgs() {
-				if name, err := a.String(i); a.Name() == "lacks" && err == nil {
-					s.lacks = append(s.lacks, name)
-				}
-			}
-		}
+		s.lacks = lackedNames(v)
 		s.most, _ = strconv.Atoi(attribute(v, "most"))
 	case cue.ListKind:
 		for _, list := range choices(v) { // a default has items of its own only
@@ -88,6 +82,18 @@ func (h *shaper) shape(v cue.Value) *shape {
 		s.nonEmpty = v.Subsume(h.empty) != nil
 	}
 	return s
+}
+
+// lackedNames returns the arguments of the attribute @lacks of a mapping.
+func lackedNames(v cue.Value) (names []string) {
+	for _, a := range v.Eval().Attributes(cue.DeclAttr) {
+		for i := range a.NumArgs() {
+			if name, err := a.String(i); a.Name() == "lacks" && err == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // comments returns the comments of a field or definition, in one line.
@@ -166,29 +172,32 @@ func (h *shaper) alternatives(s *shape, v cue.Value) {
 		}
 		return
 	}
-	open := false
+	var ranges []cue.Value
 	for _, alt := range flatten(cue.OrOp, v) {
-		if alt.IsConcrete() {
-			if b, err := alt.MarshalJSON(); err == nil && !slices.Contains(s.enum, string(b)) {
-				s.enum = append(s.enum, string(b))
-			}
-			continue
-		}
-		s.loose = s.loose || open // alternatives, of which the shape makes one
-		open = true
-		rules, known := h.leaves(alt)
-		s.loose = s.loose || !known
-		for _, r := range rules {
-			if !slices.ContainsFunc(s.rules, func(o rule) bool { return o.op == r.op && o.num == r.num && o.text == r.text }) {
-				s.rules = append(s.rules, r)
-			}
+		if !alt.IsConcrete() {
+			ranges = append(ranges, alt)
+		} else if b, err := alt.MarshalJSON(); err == nil && !slices.Contains(s.enum, string(b)) {
+			s.enum = append(s.enum, string(b))
 		}
 	}
-	if open { // a default beside a range is not a list of alternatives
-		for _, e := range s.enum {
-			s.loose = s.loose || e != s.fallback
-		}
+	if len(ranges) > 0 { // a default beside a range is not a list of alternatives, and the shape makes one of several ranges
+		isOther := func(e string) bool { return e != s.fallback }
+		s.loose = len(ranges) > 1 || slices.ContainsFunc(s.enum, isOther)
 		s.enum = nil
+	}
+	for _, alt := range ranges {
+		rules, known := h.leaves(alt)
+		s.loose = s.loose || !known
+		s.addRules(rules)
+	}
+}
+
+// addRules adds rules, each once.
+func (s *shape) addRules(rules []rule) {
+	for _, r := range rules {
+		if !slices.ContainsFunc(s.rules, func(o rule) bool { return o.op == r.op && o.num == r.num && o.text == r.text }) {
+			s.rules = append(s.rules, r)
+		}
 	}
 }
 
@@ -202,34 +211,39 @@ func (h *shaper) leaves(v cue.Value) (rules []rule, known bool) {
 			known = false
 			continue
 		}
-		r := rule{op: op}
 		switch op {
 		case cue.GreaterThanEqualOp, cue.GreaterThanOp, cue.LessThanEqualOp, cue.LessThanOp, cue.NotEqualOp:
 			if !args[0].IncompleteKind().IsAnyOf(cue.NumberKind) {
 				known = false
 				continue
 			}
-			r.num, _ = args[0].Float64()
+			num, _ := args[0].Float64()
+			rules = append(rules, rule{op: op, num: num})
 		case cue.RegexMatchOp, cue.NotRegexMatchOp:
 			pattern, _ := args[0].String()
-			form, err := regexp.Compile(pattern)
-			if err != nil && h.err == nil {
-				h.err = err
-			}
-			r.form = form
-			if r.text = h.said[pattern]; r.text == "" {
-				r.text = unnamed + pattern
-				if op == cue.NotRegexMatchOp {
-					r.text = "text that does not match " + pattern
-				}
-			}
+			rules = append(rules, h.pattern(op, pattern))
 		default:
 			known = known && op == cue.NoOp
-			continue
 		}
-		rules = append(rules, r)
 	}
 	return rules, known
+}
+
+// pattern returns the rule that a text matches a pattern, or does not, by op.
+func (h *shaper) pattern(op cue.Op, pattern string) rule {
+	form, err := regexp.Compile(pattern)
+	if err != nil && h.err == nil {
+		h.err = err
+	}
+	r := rule{op: op, form: form, text: h.said[pattern]}
+	switch {
+	case r.text != "":
+	case op == cue.NotRegexMatchOp:
+		r.text = "text that does not match " + pattern
+	default:
+		r.text = unnamed + pattern
+	}
+	return r
 }
 
 // fallback returns the default of a value as JSON, or "".

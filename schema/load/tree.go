@@ -197,27 +197,7 @@ func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]an
 	lines := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
-		if !r.enter(k, path, depth) {
-			continue
-		}
-		switch {
-		case k.Kind == yaml.MappingNode && k.Style&yaml.FlowStyle != 0 && k.Line == n.Line && k.Column == n.Column+1:
-			r.fail(n, path, "yaml.key", noTemplates)
-			continue
-		case k.Kind != yaml.ScalarNode:
-			r.fail(k, path, "yaml.key", "a key is a plain word, not a list or mapping")
-			continue
-		case k.Tag == "!!merge":
-			r.fail(k, path, "yaml.merge", "merge keys (<<) are not read: write the fields out")
-			continue
-		case k.Tag == "!!null" || k.Value == "":
-			r.fail(k, path, "yaml.key", "a key is missing in front of the colon")
-			continue
-		case k.Tag != "!!str" && k.Tag != "!!timestamp":
-			r.fail(k, path, "yaml.key", "the key %s reads as %s: quote it", short(k.Value), tagName(k.Tag))
-			continue
-		}
-		if !r.text(k, path) || !r.key(k, path) {
+		if !r.enter(k, path, depth) || !r.isKey(n, k, path) || !r.text(k, path) || !r.key(k, path) {
 			continue
 		}
 		p := child(path, k.Value)
@@ -239,6 +219,25 @@ func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]an
 		m[k.Value] = r.node(v, p, depth+1)
 	}
 	return m
+}
+
+// isKey refuses a key of the mapping n that is not a plain word.
+func (r *treeReader) isKey(n, k *yaml.Node, path string) bool {
+	switch {
+	case k.Kind == yaml.MappingNode && k.Style&yaml.FlowStyle != 0 && k.Line == n.Line && k.Column == n.Column+1:
+		r.fail(n, path, "yaml.key", noTemplates)
+	case k.Kind != yaml.ScalarNode:
+		r.fail(k, path, "yaml.key", "a key is a plain word, not a list or mapping")
+	case k.Tag == "!!merge":
+		r.fail(k, path, "yaml.merge", "merge keys (<<) are not read: write the fields out")
+	case k.Tag == "!!null" || k.Value == "":
+		r.fail(k, path, "yaml.key", "a key is missing in front of the colon")
+	case k.Tag != "!!str" && k.Tag != "!!timestamp":
+		r.fail(k, path, "yaml.key", "the key %s reads as %s: quote it", short(k.Value), tagName(k.Tag))
+	default:
+		return true
+	}
+	return false
 }
 
 // key refuses keys that make a field's path long or ambiguous.
@@ -278,40 +277,17 @@ var (
 	plainFloat = regexp.MustCompile(`^-?(0|[1-9][0-9]*)\.[0-9]+$`)
 )
 
+// scalar returns the value of a plain node, or nil after a finding.
 func (r *treeReader) scalar(n *yaml.Node, path string) any {
 	switch n.Tag {
 	case "!!str", "!!timestamp": // a date is text: JSON has none
-		if !r.text(n, path) {
-			return nil
-		}
-		if n.Style == 0 && (plainInt.MatchString(n.Value) || plainFloat.MatchString(n.Value)) {
-			r.fail(n, path, "yaml.scalar", "%s is too large a number to be read the same everywhere: quote it", short(n.Value))
-			return nil
-		}
-		return n.Value
+		return r.words(n, path)
 	case "!!null":
-		if name := path[strings.LastIndexByte(path, '.')+1:]; path == "metadata.spec" || path == "spec.metadata" {
-			r.fail(n, path, "yaml.null", "%s belongs at the start of a line: remove the spaces before it", name)
-			return nil
-		}
-		if fields := map[string]string{"metadata": "name: NAME, the name of the file,", "spec": "its fields"}[path]; fields != "" {
-			r.fail(n, path, "yaml.null", "has no value: write %s below it, indented", fields)
-			return nil
-		}
-		if strings.Contains(path, "].") {
-			r.fail(n, path, "yaml.null", "has no value: write one; or indent the lines below, if they belong to it, and remove the dash, "+
-				"if it is their name")
-			return nil
-		}
-		r.fail(n, path, "yaml.null", "has no value: write one; or indent the lines below, if they belong to it; or remove the line, if "+
-			"the field is optional")
+		r.fail(n, path, "yaml.null", "%s", nullHint(path))
 		return nil
 	case "!!bool":
-		switch n.Value {
-		case "true":
-			return true
-		case "false":
-			return false
+		if is, ok := map[string]bool{"true": true, "false": false}[n.Value]; ok {
+			return is
 		}
 		r.fail(n, path, "yaml.scalar", "write true or false in lower case, or quote %s", short(n.Value))
 		return nil
@@ -331,6 +307,33 @@ func (r *treeReader) scalar(n *yaml.Node, path string) any {
 	}
 	r.fail(n, path, "yaml.tag", "the tag %s is not read: write the plain value", short(n.Tag))
 	return nil
+}
+
+// words returns the value of a text, or nil after a finding.
+func (r *treeReader) words(n *yaml.Node, path string) any {
+	if !r.text(n, path) {
+		return nil
+	}
+	if n.Style == 0 && (plainInt.MatchString(n.Value) || plainFloat.MatchString(n.Value)) {
+		r.fail(n, path, "yaml.scalar", "%s is too large a number to be read the same everywhere: quote it", short(n.Value))
+		return nil
+	}
+	return n.Value
+}
+
+// nullHint says what to write for a field without a value.
+func nullHint(path string) string {
+	switch {
+	case path == "metadata.spec" || path == "spec.metadata":
+		return path[strings.LastIndexByte(path, '.')+1:] + " belongs at the start of a line: remove the spaces before it"
+	case path == "metadata":
+		return "has no value: write name: NAME, the name of the file, below it, indented"
+	case path == "spec":
+		return "has no value: write its fields below it, indented"
+	case strings.Contains(path, "]."):
+		return "has no value: write one; or indent the lines below, if they belong to it, and remove the dash, if it is their name"
+	}
+	return "has no value: write one; or indent the lines below, if they belong to it; or remove the line, if the field is optional"
 }
 
 func tagName(tag string) string {
