@@ -7,6 +7,7 @@ type Held struct {
 	File    string     `json:"file"`
 	Reason  HeldReason `json:"reason"`
 	Message string     `json:"message"`
+	Ack     string     `json:"ack,omitempty"` // digest that acknowledges the deletion; "": no acknowledgement releases it
 }
 
 // HeldReason is why a document does not come into force.

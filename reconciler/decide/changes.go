@@ -103,10 +103,7 @@ func stillAttached(c comparison) (out []schema.Diagnostic) {
 			}
 		}
 		if len(projects) > 0 {
-			out = append(out, schema.Diagnostic{
-				Severity: schema.SeverityError, Code: CodeAttached, File: p.Path, Line: 1, Column: 1,
-				Message: fmt.Sprintf("%s still has attachments: %s", key, strings.Join(projects, ", ")),
-			})
+			out = append(out, errorAt(p.Path, CodeAttached, fmt.Sprintf("%s still has attachments: %s", key, strings.Join(projects, ", "))))
 		}
 	}
 	return out

@@ -4,12 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"berth/schema"
 	"berth/schema/authority"
+	"berth/schema/estate"
 )
 
 // The rule for deletions. A deletion of a guarded kind (schema.Kind.GuardsDeletion)
@@ -48,17 +48,6 @@ const (
 	maxFailing = 3
 	maxFile    = 120
 )
-
-var asksAck = regexp.MustCompile(AckTrailer + `: ([0-9a-f]{16})$`)
-
-// AckOf returns the digest whose acknowledgement releases a blocked deletion; "" if
-// none does.
-func AckOf(h schema.Held) string {
-	if m := asksAck.FindStringSubmatch(h.Message); m != nil {
-		return m[1]
-	}
-	return ""
-}
 
 // protect holds the deletion and replacement of documents with deletion_protection.
 func (g *guard) protect() {
@@ -148,8 +137,9 @@ func (g *guard) blockDeletions() {
 		if len(blocked) == 0 || !final && d.own && g.acked {
 			continue
 		}
+		digest := ""
 		if !final {
-			digest := deletionDigest(blocked)
+			digest = deletionDigest(blocked)
 			if g.acknowledged(d.tenant, digest) {
 				continue
 			}
@@ -157,7 +147,7 @@ func (g *guard) blockDeletions() {
 				"request, or commits with the trailer %s: %s", digest, AckTrailer, digest)
 		}
 		for _, c := range blocked {
-			g.refusePath(c.Path, code, schema.HeldBlocked, "%s", why)
+			g.refuse(c.Path, code, estate.Veto{Reason: schema.HeldBlocked, Message: why, Ack: digest})
 		}
 	}
 }

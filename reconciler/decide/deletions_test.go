@@ -85,7 +85,7 @@ func TestInvalidFileOfTheTreeBlocksDeletion(t *testing.T) {
 			h := heldAt(d.Held, c.gone)
 			require.Equal(t, schema.HeldBlocked, h.Reason)
 			require.Contains(t, h.Message, c.failing)
-			digest := decide.AckOf(h)
+			digest := h.Ack
 			require.NotEmpty(t, digest)
 
 			// No other merge releases the deletion, neither before nor after the fix.
@@ -96,7 +96,7 @@ func TestInvalidFileOfTheTreeBlocksDeletion(t *testing.T) {
 				require.Contains(t, h.Message, "/berth apply")
 				require.Contains(t, contents(t, s.was.Tree), c.gone)
 			}
-			require.Equal(t, digest, decide.AckOf(h), "the same documents have the same digest")
+			require.Equal(t, digest, h.Ack, "the same documents have the same digest")
 			s.commits("olga", map[string]string{"README.md": "3"}, glass, ack(digest))
 			s.together()
 			require.NotContains(t, contents(t, s.was.Tree), c.gone)
@@ -109,15 +109,15 @@ func TestAcknowledgedDeletionCoversExactlyTheListedDocuments(t *testing.T) {
 	t.Parallel()
 	s := tell(t, with(inventory(), many(2)))
 	s.commits("pia", map[string]string{train: "", at + "broken.yaml": broken})
-	digest := decide.AckOf(heldAt(s.together().Held, train))
+	digest := heldAt(s.together().Held, train).Ack
 	s.commits("pia", map[string]string{at + "i00.yaml": ""})
 	d := s.together()
 	require.Equal(t, schema.HeldBlocked, reasons(d.Held)[train])
-	require.NotEqual(t, decide.AckOf(heldAt(d.Held, train)), decide.AckOf(heldAt(d.Held, at+"i00.yaml")), "each merge has its own digest")
+	require.NotEqual(t, heldAt(d.Held, train).Ack, heldAt(d.Held, at+"i00.yaml").Ack, "each merge has its own digest")
 
 	s.commits("tina", map[string]string{"README.md": "1"}, ack(digest))
 	require.NotNil(t, s.together().Desired.Instance(trainKey), "two documents are held by now")
-	both := decide.AckOf(heldAt(s.together2(t), train))
+	both := heldAt(s.together2(t), train).Ack
 	s.commits("pia", map[string]string{"README.md": "2"}, ack(both))
 	require.NotNil(t, s.together().Desired.Instance(trainKey), "a project owner lacks deletions.acknowledge")
 	s.commits("tina", map[string]string{"README.md": "3"}, ack(both))
@@ -206,7 +206,7 @@ func TestDeletionDoesNotComeWithAnotherMerge(t *testing.T) {
 	s.commits("tina", map[string]string{quark: "", atlas + "entitlements/batch.yaml": ""})
 	d := s.together()
 	require.Equal(t, map[string]schema.HeldReason{atlas + "project.yaml": schema.HeldBlocked}, reasons(d.Held))
-	s.commits("tina", map[string]string{"README.md": "1"}, ack(decide.AckOf(d.Held[0])))
+	s.commits("tina", map[string]string{"README.md": "1"}, ack(d.Held[0].Ack))
 	require.Empty(t, s.together().Held)
 	require.NotContains(t, contents(t, s.was.Tree), atlas+"project.yaml")
 }
@@ -244,7 +244,7 @@ func quartzOf(d decide.Decision, tenant string) *schema.Instance {
 func acksOf(d decide.Decision) []func(*decide.Step) {
 	all := []func(*decide.Step){glass}
 	for _, h := range d.Held {
-		if digest := decide.AckOf(h); digest != "" {
+		if digest := h.Ack; digest != "" {
 			all = append(all, ack(digest))
 		}
 	}
@@ -265,7 +265,7 @@ func TestTenantIsDeletedByAcknowledgementOnly(t *testing.T) {
 	for _, h := range d.Held {
 		require.Equal(t, schema.HeldBlocked, h.Reason)
 		require.Contains(t, h.Message, "as a whole")
-		digests[h.File] = decide.AckOf(h)
+		digests[h.File] = h.Ack
 	}
 	require.NotEqual(t, digests["tenants/geo/tenant.yaml"], digests["tenants/empty/tenant.yaml"])
 	s.commits("olga", map[string]string{"README.md": "x"}, glass, ack(digests["tenants/geo/tenant.yaml"]))
@@ -319,7 +319,7 @@ func TestAcknowledgementDoesNotCoverUnreadableTree(t *testing.T) {
 	d = s.together()
 	for path := range gone {
 		require.Contains(t, contents(t, s.was.Tree), path)
-		require.Empty(t, decide.AckOf(heldAt(d.Held, path)))
+		require.Empty(t, heldAt(d.Held, path).Ack)
 	}
 }
 

@@ -66,19 +66,23 @@ func (d *Decider) compare(ctx context.Context, in change) (*guard, error) {
 }
 
 // refuse vetoes a changed path.
-func (g *guard) refuse(d schema.Diagnostic, reason schema.HeldReason) {
-	if !touches(g.changes, d.File) {
+func (g *guard) refuse(path, code string, veto estate.Veto) {
+	if !touches(g.changes, path) {
 		return
 	}
-	if _, ok := g.vetoes[d.File]; !ok {
-		g.vetoes[d.File] = estate.Veto{Reason: reason, Message: d.Message}
+	if _, ok := g.vetoes[path]; !ok {
+		g.vetoes[path] = veto
 	}
-	g.found = append(g.found, d)
+	g.found = append(g.found, errorAt(path, code, veto.Message))
 }
 
 func (g *guard) refusePath(path, code string, reason schema.HeldReason, format string, args ...any) {
-	g.refuse(schema.Diagnostic{Severity: schema.SeverityError, Code: code, File: path, Line: 1, Column: 1,
-		Message: fmt.Sprintf(format, args...)}, reason)
+	g.refuse(path, code, estate.Veto{Reason: reason, Message: fmt.Sprintf(format, args...)})
+}
+
+// errorAt returns an error about a file as a whole.
+func errorAt(file, code, message string) schema.Diagnostic {
+	return schema.Diagnostic{Severity: schema.SeverityError, Code: code, File: file, Line: 1, Column: 1, Message: message}
 }
 
 // decide returns the decisions about the change of one path.

@@ -61,19 +61,20 @@ func movesOf(changes []schema.PathChange, before, after *estate.Result, isPlace 
 
 // holdMoves holds both places of a move if one of them is held.
 func (g *guard) holdMoves() {
-	hold := func(path, other, why string) {
+	hold := func(path, other string, why estate.Veto) {
 		if _, held := g.vetoes[path]; !held {
-			g.vetoes[path] = estate.Veto{Reason: schema.HeldNeeds, Message: fmt.Sprintf("it moves together with %s: %s", other, why)}
+			g.vetoes[path] = estate.Veto{Reason: schema.HeldNeeds, Ack: why.Ack,
+				Message: fmt.Sprintf("it moves together with %s: %s", other, why.Message)}
 		}
 	}
 	for from, to := range g.moves {
 		if v, held := g.vetoes[from]; held {
-			hold(to, from, v.Message)
+			hold(to, from, v)
 		}
 		if v, held := g.vetoes[to]; held {
-			hold(from, to, v.Message)
+			hold(from, to, v)
 		} else if g.main.Waits(to) {
-			hold(from, to, "the document there waits for another one")
+			hold(from, to, estate.Veto{Message: "the document there waits for another one"})
 		}
 	}
 }
@@ -84,10 +85,7 @@ func wholeMoves(moves map[string]string, before, main *estate.Result) estate.Che
 	return func(now *schema.Desired) (out []schema.Diagnostic) {
 		for from, to := range moves {
 			if now.Header(before.Key(from)) == nil && now.Header(main.Key(to)) == nil {
-				out = append(out, schema.Diagnostic{
-					Severity: schema.SeverityError, Code: CodeMoved, File: from, Line: 1, Column: 1,
-					Message: "it moves to " + to + ", and the document there does not come into force",
-				})
+				out = append(out, errorAt(from, CodeMoved, "it moves to "+to+", and the document there does not come into force"))
 			}
 		}
 		return out
@@ -121,10 +119,8 @@ func renamedInstances(before, now *schema.Desired) []schema.Diagnostic {
 		})
 		if !refused[from.Key] {
 			refused[from.Key] = true
-			out = append(out, schema.Diagnostic{
-				Severity: schema.SeverityError, Code: CodeMoved, File: from.File, Line: 1, Column: 1,
-				Message: fmt.Sprintf("by its uid it moved to %s, and what runs cannot be carried to another name", to.Key),
-			})
+			out = append(out, errorAt(from.File, CodeMoved,
+				fmt.Sprintf("by its uid it moved to %s, and what runs cannot be carried to another name", to.Key)))
 		}
 	}
 	return out

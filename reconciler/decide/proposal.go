@@ -58,10 +58,8 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		if len(touched) > 0 {
 			file = touched[0].Path
 		}
-		out.Diagnostics = append(out.Diagnostics, schema.Diagnostic{
-			Severity: schema.SeverityError, Code: CodeFrozen, File: file, Line: 1, Column: 1,
-			Message: fmt.Sprintf("a merge would freeze the sync, and what is in force would stay: %v", err),
-		})
+		out.Diagnostics = append(out.Diagnostics,
+			errorAt(file, CodeFrozen, fmt.Sprintf("a merge would freeze the sync, and what is in force would stay: %v", err)))
 		return plan.Propose(out), nil
 	}
 	if err != nil {

@@ -80,5 +80,5 @@ func (t *estateTask) thaw() {
 // awaitsAck returns true if a deletion is held until it is acknowledged.
 func (t *estateTask) awaitsAck() bool {
 	st := t.inForce.current()
-	return st == nil || slices.ContainsFunc(st.Held, func(h schema.Held) bool { return decide.AckOf(h) != "" })
+	return st == nil || slices.ContainsFunc(st.Held, func(h schema.Held) bool { return h.Ack != "" })
 }

@@ -131,7 +131,7 @@ func acksOf(found []foundAck) []decide.Ack {
 func digestsOf(held []schema.Held) []string {
 	out := []string{}
 	for _, h := range held {
-		if d := decide.AckOf(h); d != "" && !slices.Contains(out, d) {
+		if d := h.Ack; d != "" && !slices.Contains(out, d) {
 			out = append(out, d)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"berth/reconciler"
-	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/audit"
@@ -89,7 +88,7 @@ func (c *commands) heldFor(ctx context.Context, r *request) ([]schema.Held, bool
 
 // tenantOf is the tenant of the deletion with a digest.
 func tenantOf(held []schema.Held, digest string) string {
-	i := slices.IndexFunc(held, func(h schema.Held) bool { return decide.AckOf(h) == digest })
+	i := slices.IndexFunc(held, func(h schema.Held) bool { return h.Ack == digest })
 	if k := held[i].Key; k.Kind != schema.KindTenant {
 		return k.Tenant
 	}

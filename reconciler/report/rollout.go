@@ -163,7 +163,7 @@ func (d *rolloutPage) heldStep(h schema.Held) string {
 	switch {
 	case h.Reason == schema.HeldUnauthorised:
 		return "An approval after the merge has no effect: a user with the permission comments " + apply
-	case strings.Contains(h.Message, "/berth ack-delete ") && !wholeTenant:
+	case h.Ack != "" && !wholeTenant:
 		return "to delete it, a user with the permission comments " + apply
 	}
 	return ""

@@ -26,10 +26,10 @@ var ErrInForce = errors.New("the version in force does not load")
 type Check func(*schema.Desired) []schema.Diagnostic
 
 // Veto keeps a changed path at its version in force. The new version is not judged.
-// Reason is that of Held.
+// Its fields are those of Held.
 type Veto struct {
-	Reason  schema.HeldReason
-	Message string
+	Reason       schema.HeldReason
+	Message, Ack string
 }
 
 // Force is the part of a new tree that comes into force.
@@ -86,7 +86,7 @@ func (l *Loader) InForce(ctx context.Context, main, previous *Result, vetoes map
 	}
 	for _, path := range slices.Sorted(maps.Keys(vetoes)) {
 		if f.loose(path) {
-			f.back(path, vetoes[path].Reason, vetoes[path].Message)
+			f.back(path, vetoes[path])
 		}
 	}
 	return f.settle(ctx, tree)
@@ -263,16 +263,16 @@ func (f *forcing) gone(path string) bool {
 }
 
 // back reverts a path to the version in force.
-func (f *forcing) back(path string, reason schema.HeldReason, message string) {
+func (f *forcing) back(path string, why Veto) {
 	f.put[path] = f.was[path]
-	f.hold(path, reason, message)
+	f.hold(path, why)
 }
 
 // backAll reverts all remaining changes of a part, and reports whether there were any.
 func (f *forcing) backAll(part, message string) (any bool) {
 	for path := range f.was {
 		if partOf(path).Name == part && f.loose(path) {
-			f.back(path, schema.HeldNeeds, message)
+			f.back(path, Veto{Reason: schema.HeldNeeds, Message: message})
 			any = true
 		}
 	}
@@ -280,9 +280,9 @@ func (f *forcing) backAll(part, message string) (any bool) {
 }
 
 // drop removes a path that did not change, or was reverted.
-func (f *forcing) drop(path string, reason schema.HeldReason, message string) {
+func (f *forcing) drop(path string, why Veto) {
 	f.put[path] = nil
-	f.hold(path, reason, message)
+	f.hold(path, why)
 }
 
 // yields reports whether a file in force gives way if a document that it needs changes:
@@ -296,12 +296,12 @@ func (f *forcing) yields(path string) bool {
 	return key.Kind == schema.KindMemberOperation || key.Kind == schema.KindContribution
 }
 
-func (f *forcing) hold(path string, reason schema.HeldReason, message string) {
+func (f *forcing) hold(path string, why Veto) {
 	key := f.main.Key(path)
 	if key.IsZero() {
 		key, _, _ = load.Locate(path)
 	}
-	f.held[path] = schema.Held{Key: key, File: path, Reason: reason, Message: message}
+	f.held[path] = schema.Held{Key: key, File: path, Reason: why.Reason, Message: why.Message, Ack: why.Ack}
 }
 
 // action reverts one path, for a reason of Held.
@@ -373,12 +373,12 @@ func (f *forcing) round(r *Result, refused map[string][]schema.Diagnostic) bool 
 		for _, a := range actions {
 			switch {
 			case f.loose(a.path):
-				f.back(a.path, a.reason, a.message)
+				f.back(a.path, Veto{Reason: a.reason, Message: a.message})
 				if a.reason == schema.HeldDenied {
 					f.denied[a.path] = refused[a.path]
 				}
 			case f.yields(a.path):
-				f.drop(a.path, a.reason, a.message)
+				f.drop(a.path, Veto{Reason: a.reason, Message: a.message})
 			}
 		}
 		if len(actions) > 0 {
