@@ -42,7 +42,7 @@ func (d *Decider) findingsOf(in Input, touched []schema.PathChange, waited map[s
 		out = append(out, in.Seen(c.before, head.Result.Desired)...)
 		schema.SortDiagnostics(out)
 	}
-	return slices.Insert(out, 0, partialMoves(touched, base.Result, head)...) // never nil: null in JSON
+	return out // never nil: null in JSON
 }
 
 // findings are all findings about a tree: those of the loader, policy and
@@ -178,10 +178,16 @@ func withoutEffect(touched []schema.PathChange, head *estate.Result) (out []sche
 	return out
 }
 
-// partialMoves returns an error for each document that a change deletes in one
-// tenant and creates with the same uid in another, if only one half of that comes
-// into force. Lost documents come first.
-func partialMoves(touched []schema.PathChange, base *estate.Result, head *forced) []schema.Diagnostic {
+// halfMove is a partial move with the file of the half that does not come into force.
+type halfMove struct {
+	plan.PartialMove
+	file string
+}
+
+// partialMoves returns the documents that a change deletes in one tenant and creates
+// with the same uid in another, if only one half of that comes into force. Deletions
+// come first.
+func partialMoves(touched []schema.PathChange, base *estate.Result, head *forced) []halfMove {
 	created := map[identity][]schema.PathChange{} // without a tree
 	for _, c := range touched {
 		if id, ok := identityOf(head.Main.HeaderAt(c.Path)); ok && c.From == "" {
@@ -189,7 +195,7 @@ func partialMoves(touched []schema.PathChange, base *estate.Result, head *forced
 			created[id] = append(created[id], c)
 		}
 	}
-	var lost, doubled []schema.Diagnostic
+	var lost, doubled []halfMove
 	for _, c := range touched {
 		id, ok := identityOf(base.HeaderAt(c.Path))
 		if !ok || c.To != "" {
@@ -204,18 +210,20 @@ func partialMoves(touched []schema.PathChange, base *estate.Result, head *forced
 			switch {
 			case tree(from) == tree(to) || kept == missing:
 			case missing:
-				lost = append(lost, partialMove(n.Path, fmt.Sprintf("deletes %s and does not create %s", from, to), head))
+				lost = append(lost, halfMove{plan.PartialMove{From: from, To: to, Half: plan.HalfDeletion}, n.Path})
 			default:
-				doubled = append(doubled, partialMove(c.Path, fmt.Sprintf("creates %s and does not delete %s", to, from), head))
+				doubled = append(doubled, halfMove{plan.PartialMove{From: from, To: to, Half: plan.HalfCreation}, c.Path})
 			}
 		}
 	}
 	return append(lost, doubled...)
 }
 
-func partialMove(file, what string, head *forced) schema.Diagnostic {
-	if i := slices.IndexFunc(head.Held, func(h schema.Held) bool { return h.File == file }); i >= 0 {
-		what += ": " + head.Held[i].Message
+// errorOf returns the error of a partial move, with the reason why its other half is held.
+func (f *forced) errorOf(m halfMove) schema.Diagnostic {
+	message := m.String()
+	if i := slices.IndexFunc(f.Held, func(h schema.Held) bool { return h.File == m.file }); i >= 0 {
+		message += ": " + f.Held[i].Message
 	}
-	return schema.Diagnostic{Severity: schema.SeverityError, Code: plan.CodePartialMove, File: file, Line: 1, Column: 1, Message: what}
+	return errorAt(m.file, plan.CodePartialMove, message)
 }

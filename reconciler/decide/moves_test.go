@@ -76,12 +76,20 @@ func TestMoveToOtherTenantIsDeletionAndCreation(t *testing.T) {
 					By:    &authority.Actor{Login: c.by, Proof: authority.ProofPullRequest, BreakGlass: "it is asked for"}})
 			require.NoError(t, err)
 			var first string
+			marked := 0
 			for _, d := range p.Diagnostics {
 				if d.Code == plan.CodePartialMove {
 					require.Empty(t, first, "reported once")
 					first = d.Message
 				}
 			}
+			for _, doc := range p.Documents {
+				if doc.Partial != nil {
+					require.True(t, strings.HasPrefix(first, doc.Partial.String()), first)
+					marked++
+				}
+			}
+			require.Equal(t, first != "", marked == 1)
 			require.True(t, first == c.first || c.first != "" && strings.HasPrefix(first, c.first), first)
 			require.Equal(t, !c.gone || !c.comes, p.Blocked())
 			for range 2 { // the result does not depend on earlier decisions

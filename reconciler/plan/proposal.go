@@ -1,16 +1,40 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 
 	"berth/schema"
 	"berth/schema/authority"
 )
 
-// CodePartialMove is the code of a finding about a document that moves between tenants
-// while only its deletion or only its creation comes into force. The message begins with
-// the effect of the merge on both sides.
+// CodePartialMove is the code of a finding about a PartialMove. The message begins with
+// the text of the move.
 const CodePartialMove = "deletion.partial-move"
+
+// PartialMove is a move of a document between tenants of which only one half comes into force.
+type PartialMove struct {
+	From schema.Key `json:"from"`
+	To   schema.Key `json:"to"`
+	Half MoveHalf   `json:"half"` // the half that comes into force
+}
+
+// MoveHalf is a half of a move between tenants.
+type MoveHalf string
+
+// The halves.
+const (
+	HalfDeletion MoveHalf = "deletion" // One tenant loses the document, and the other does not get it.
+	HalfCreation MoveHalf = "creation" // Both tenants have the document.
+)
+
+// String describes the effect of a merge on both sides.
+func (m PartialMove) String() string {
+	if m.Half == HalfDeletion {
+		return fmt.Sprintf("deletes %s and does not create %s", m.From, m.To)
+	}
+	return fmt.Sprintf("creates %s and does not delete %s", m.To, m.From)
+}
 
 // Proposal is the effect of one change to an estate: the Plans of every unit it
 // touches, and what blocks it. A comment, a check and `berth plan` show it.
@@ -45,6 +69,8 @@ type DocumentChange struct {
 	File   string     `json:"file"`
 	From   string     `json:"from,omitempty"` // earlier path of a document that moved, found by uid
 	Change string     `json:"change"`         // added, modified, deleted, moved
+	// Partial is the move whose half in File does not come into force; nil: none.
+	Partial *PartialMove `json:"partial_move,omitempty"`
 	// Fields are those that change in the document, at most MaxDocumentFields.
 	Fields     []Change `json:"fields,omitempty"`
 	MoreFields int      `json:"more_fields,omitempty"` // that changed beside them

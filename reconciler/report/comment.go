@@ -173,11 +173,11 @@ func (d *page) deletion(u *plan.Plan) string {
 		}
 		s += "; "
 	}
-	if jobs := d.jobs(u, true); jobs != "" {
-		if !strings.HasPrefix(jobs, "jobs unknown") {
-			s += "jobs: "
-		}
-		s += jobs
+	switch jobs := d.jobs(u, true); {
+	case jobs != "" && lacksJobs(u, d.c):
+		s += jobs // it says that jobs are unknown
+	case jobs != "":
+		s += "jobs: " + jobs
 	}
 	s = strings.TrimSuffix(strings.TrimSuffix(s, "; "), ": ") + "."
 	if others := notesOf(u); len(others) > 0 {

@@ -69,6 +69,9 @@ func jobsOf(u *plan.Plan, c *plan.PullContext) *plan.JobImpact {
 // not in a local checkout.
 func showsJobs(c *plan.PullContext) bool { return c.Number > 0 }
 
+// lacksJobs reports whether the jobs of a unit are unknown although its pull request shows jobs.
+func lacksJobs(u *plan.Plan, c *plan.PullContext) bool { return showsJobs(c) && !jobsOf(u, c).Known() }
+
 // whyUnknown says why the jobs of a unit are unknown, such as that its control node did not
 // answer. name formats the node, and words a reason from outside Berth.
 func whyUnknown(u *plan.Plan, j *plan.JobImpact, name, words func(string) string) string {
@@ -148,7 +151,7 @@ func noJobEnds(p *plan.Proposal, c *plan.PullContext, silent []*plan.Plan, text,
 		why = append(why, list(nodes, maxNamed)+" did not answer")
 	}
 	for _, u := range silent {
-		if showsJobs(c) {
+		if lacksJobs(u, c) {
 			why = withNew(why, whyUnknown(u, jobsOf(u, c), text, words))
 		}
 	}
@@ -363,9 +366,9 @@ func (d *page) jobs(u *plan.Plan, all bool) string {
 		return "unknown; none is ended"
 	case worst == workStays:
 		return "continue"
-	case worst == workTerms && showsJobs(d.c):
+	case worst == workTerms && lacksJobs(u, d.c):
 		return "unknown; none is ended: " + whyUnknown(u, j, code, prose)
-	case showsJobs(d.c):
+	case lacksJobs(u, d.c):
 		return "jobs unknown: " + whyUnknown(u, j, code, prose)
 	}
 	var rules []string

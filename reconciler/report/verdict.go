@@ -77,19 +77,20 @@ func waitsFor(u *plan.Plan, text func(string) string) string {
 // partialMove describes a move between tenants of which a merge makes only the deletion
 // or only the creation; "" otherwise. Why is a finding of its own.
 func partialMove(p *plan.Proposal) string {
-	first, n := "", 0
-	for _, f := range p.Diagnostics {
-		if f.Code != plan.CodePartialMove {
-			continue
-		}
-		if n++; first == "" || strings.HasPrefix(f.Message, "deletes") && !strings.HasPrefix(first, "deletes") {
-			first, _, _ = strings.Cut(f.Message, ": ")
+	moves := map[plan.MoveHalf][]string{}
+	for _, c := range p.Documents {
+		if m := c.Partial; m != nil {
+			moves[m.Half] = append(moves[m.Half], m.String())
 		}
 	}
-	if first = short(first, maxProse); n > 1 {
-		first += fmt.Sprintf(" (and %s more)", count(n-1, "document"))
+	all := slices.Concat(moves[plan.HalfDeletion], moves[plan.HalfCreation])
+	switch len(all) {
+	case 0:
+		return ""
+	case 1:
+		return short(all[0], maxProse)
 	}
-	return first
+	return short(all[0], maxProse) + fmt.Sprintf(" (and %s more)", count(len(all)-1, "document"))
 }
 
 // awaitsAcknowledgement reports whether a merge needs only an acknowledgement.
