@@ -206,25 +206,37 @@ func outside(c comparison) []schema.Diagnostic {
 // tree, the loader reports such a key.
 func keysOfOthers(c comparison) (out []schema.Diagnostic) {
 	for was, is := range changed[*schema.RoleBinding](c) {
-		if is == nil {
-			continue
+		for k := range signingKeys(is) {
+			taken := func(b *schema.RoleBinding) bool { return hasKeyOfAnother(b, k.login, k.key) }
+			if hasKey(was, k.login, k.key) || !slices.ContainsFunc(bindings(c.after, is.Key.Tenant), taken) {
+				continue
+			}
+			d := is.Head().Warning(k.field, "conflict.key",
+				"is a key of somebody else, in another tenant or on the platform: a key shows who signed, so each person has their own")
+			d.Severity = schema.SeverityError
+			out = append(out, d)
 		}
-		for i, m := range is.Spec.Members {
+	}
+	return out
+}
+
+// signingKey is a signing key of a member of a role binding, with its field.
+type signingKey struct{ login, key, field string }
+
+// signingKeys yields the signing keys in a role binding; nil: none.
+func signingKeys(b *schema.RoleBinding) iter.Seq[signingKey] {
+	return func(yield func(signingKey) bool) {
+		if b == nil {
+			return
+		}
+		for i, m := range b.Spec.Members {
 			for k, key := range m.SigningKeys {
-				path := fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, k)
-				if !hasKey(was, m.Login, key) &&
-					slices.ContainsFunc(bindings(c.after, is.Key.Tenant),
-						func(b *schema.RoleBinding) bool { return hasKeyOfAnother(b, m.Login, key) }) {
-					d := is.Head().Warning(path, "conflict.key",
-						"is a key of somebody else, in another tenant or on the platform: a key shows who signed, so each person has "+
-							"their own")
-					d.Severity = schema.SeverityError
-					out = append(out, d)
+				if !yield(signingKey{m.Login, key, fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, k)}) {
+					return
 				}
 			}
 		}
 	}
-	return out
 }
 
 // bindings returns the role bindings outside a tenant; "": outside the platform.

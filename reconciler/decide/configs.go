@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -27,49 +28,62 @@ func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced
 		key, _ := schema.KeyAt(c.Path)
 		if v, isVersion := head.Main.Desired.Document(key).(*schema.AppVersion); isVersion {
 			out = append(out, d.parametersWithoutEffect(v, head.Main.Desired, today)...)
-			continue
+		} else if unit := head.effective.Unit(key); unit != nil && unit.SharedRuntime == "" {
+			out = append(out, d.configWithoutEffect(unit, head, today)...)
 		}
-		unit := head.effective.Unit(key)
-		if unit == nil || unit.SharedRuntime != "" {
-			continue
-		}
-		v, h := head.Result.Desired.Version(key.Tenant, unit.App, unit.Version), head.Result.Desired.Header(key)
-		if v == nil || h == nil {
-			continue
-		}
-		warn := func(path, code, format string, args ...any) {
-			if path = "spec.config." + path; h.Has(path) { // else the version has it
-				out = append(out, h.Warning(path, code, format, args...))
-			}
-		}
-		facts := d.o.Loader.ConfigFacts(v, unit.Config)
-		users := make([]string, len(unit.Users))
-		for i, u := range unit.Users {
-			users[i] = u.Name
-		}
-		for _, p := range facts.NoEffect {
-			warn(p.Path, estate.CodeNoEffect, "%s", p.Message)
-		}
-		for _, n := range facts.Names {
-			switch {
-			case n.Sort == schema.UserName && !slices.Contains(users, n.Name):
-				warn(n.Path, codeNoUser, "%s is not a user of %s%s", n.Name, key, estate.Meant(n.Name, users))
-			case n.Sort == schema.ReservedName &&
-				slices.ContainsFunc(unit.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == n.Name }):
-				warn(n.Path, codeProjectName, "%s is the id of an attached project; use another name", n.Name)
-			case n.Sort == schema.ProjectName && key.Kind == schema.KindInstance:
-				warn(n.Path, estate.CodeNoEffect, "%s has no account of the project %s: it is the cluster of one project", key, n.Name)
-			case n.Sort == schema.ProjectName && !isProject(head.Main.Desired, n.Name):
-				warn(n.Path, "ref.missing-project", "there is no project %s", n.Name)
-			case n.Sort == schema.ProjectName &&
-				!slices.ContainsFunc(unit.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == n.Name }):
-				warn(n.Path, "ref.not-attached", "%s is not attached to %s, or has not accepted its terms, and has no account there",
-					n.Name, key.Name)
-			}
-		}
-		ended(warn, facts.Ends, today)
 	}
 	return out
+}
+
+// configWithoutEffect is configsWithoutEffect for one unit.
+func (d *Decider) configWithoutEffect(unit *schema.EffectiveUnit, head *forced, today string) (out []schema.Diagnostic) {
+	inForce := head.Result.Desired
+	v, h := inForce.Version(unit.Key.Tenant, unit.App, unit.Version), inForce.Header(unit.Key)
+	if v == nil || h == nil {
+		return nil
+	}
+	warn := func(path, code, format string, args ...any) {
+		if path = "spec.config." + path; h.Has(path) { // else the version has it
+			out = append(out, h.Warning(path, code, format, args...))
+		}
+	}
+	facts := d.o.Loader.ConfigFacts(v, unit.Config)
+	for _, p := range facts.NoEffect {
+		warn(p.Path, estate.CodeNoEffect, "%s", p.Message)
+	}
+	for _, n := range facts.Names {
+		if code, message := nameWithoutEffect(n, unit, head.Main.Desired); code != "" {
+			warn(n.Path, code, "%s", message)
+		}
+	}
+	ended(warn, facts.Ends, today)
+	return out
+}
+
+// nameWithoutEffect says why a name in the config of a unit has no effect; "" if it has one, or if the loader says so.
+func nameWithoutEffect(n schema.ConfigName, unit *schema.EffectiveUnit, desired *schema.Desired) (code, message string) {
+	attached := slices.ContainsFunc(unit.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == n.Name })
+	switch {
+	case n.Sort == schema.UserName:
+		var users []string
+		for _, u := range unit.Users {
+			users = append(users, u.Name)
+		}
+		if !slices.Contains(users, n.Name) {
+			return codeNoUser, fmt.Sprintf("%s is not a user of %s%s", n.Name, unit.Key, estate.Meant(n.Name, users))
+		}
+	case n.Sort == schema.ReservedName && attached:
+		return codeProjectName, n.Name + " is the id of an attached project; use another name"
+	case n.Sort != schema.ProjectName:
+	case unit.Key.Kind == schema.KindInstance:
+		return estate.CodeNoEffect, fmt.Sprintf("%s has no account of the project %s: it is the cluster of one project", unit.Key, n.Name)
+	case !isProject(desired, n.Name):
+		return "ref.missing-project", "there is no project " + n.Name
+	case !attached:
+		return "ref.not-attached", fmt.Sprintf("%s is not attached to %s, or has not accepted its terms, and has no account there",
+			n.Name, unit.Key.Name)
+	}
+	return "", ""
 }
 
 // ended warns of settings whose time is over, or years away.
@@ -116,30 +130,31 @@ func widerLimits(touched []schema.PathChange, after *schema.Desired) (out []sche
 			continue
 		}
 		shared := schema.SharedRuntimeKey(key.Tenant, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime)
-		of := after.SharedRuntime(shared.Tenant, shared.Name)
-		if of == nil {
-			continue
+		if of := after.SharedRuntime(shared.Tenant, shared.Name); of != nil {
+			for _, a := range attachmentsOf(of, key.ProjectID()) {
+				out = append(out, limitsBeyond(i, &a.Spec.SubmissionPolicy.SubmissionLimits)...)
+			}
 		}
-		for _, a := range of.Attachments {
-			if a.Spec.ProjectID != key.ProjectID() {
-				continue
-			}
-			own, most := i.Spec.SubmissionLimits, &a.Spec.SubmissionPolicy.SubmissionLimits
-			for _, l := range []struct {
-				field     string
-				own, most int
-			}{
-				{"max_gpus", own.MaxGPUs, most.MaxGPUs}, {"max_cpus", own.MaxCPUs, most.MaxCPUs},
-				{"max_gpus_per_job", own.MaxGPUsPerJob, most.MaxGPUsPerJob}, {"max_cpus_per_job", own.MaxCPUsPerJob, most.MaxCPUsPerJob},
-				{"max_running_jobs", own.MaxRunningJobs, most.MaxRunningJobs},
-				{"max_submitted_jobs", own.MaxSubmittedJobs, most.MaxSubmittedJobs},
-				{"max_walltime_minutes", own.MaxWalltimeMinutes, most.MaxWalltimeMinutes},
-			} {
-				if path := "spec.submission_limits." + l.field; l.most > 0 && l.own > l.most {
-					out = append(out, i.Head().Warning(path, estate.CodeNoEffect, "is %d, and the terms of the project allow %d", l.own,
-						l.most))
-				}
-			}
+	}
+	return out
+}
+
+// limitsBeyond warns of each limit of an instance that most is narrower than.
+func limitsBeyond(i *schema.Instance, most *schema.SubmissionLimits) (out []schema.Diagnostic) {
+	own := i.Spec.SubmissionLimits
+	for _, l := range []struct {
+		field     string
+		own, most int
+	}{
+		{"max_gpus", own.MaxGPUs, most.MaxGPUs}, {"max_cpus", own.MaxCPUs, most.MaxCPUs},
+		{"max_gpus_per_job", own.MaxGPUsPerJob, most.MaxGPUsPerJob}, {"max_cpus_per_job", own.MaxCPUsPerJob, most.MaxCPUsPerJob},
+		{"max_running_jobs", own.MaxRunningJobs, most.MaxRunningJobs},
+		{"max_submitted_jobs", own.MaxSubmittedJobs, most.MaxSubmittedJobs},
+		{"max_walltime_minutes", own.MaxWalltimeMinutes, most.MaxWalltimeMinutes},
+	} {
+		if l.most > 0 && l.own > l.most {
+			out = append(out, i.Head().Warning("spec.submission_limits."+l.field, estate.CodeNoEffect,
+				"is %d, and the terms of the project allow %d", l.own, l.most))
 		}
 	}
 	return out

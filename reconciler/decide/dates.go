@@ -14,18 +14,16 @@ func unusualDates(c comparison) (out []schema.Diagnostic) {
 		return nil // it is not known
 	}
 	far := farDay(c.today)
-	for _, p := range c.touched {
-		key, _ := schema.KeyAt(p.Path)
-		for _, is := range datesOf(c.after.Document(key)) {
-			if is.day == "" || slices.Contains(datesOf(c.before.Document(key)), is) {
-				continue
-			}
-			switch h := c.after.Header(key); {
-			case is.day > far:
-				out = append(out, h.Warning(is.path, codeFar, "%s is more than %d years ahead: check the year", is.day, farAhead))
-			case is.day < c.today || is.day == c.today && !is.lasts:
-				found := h.Warning(is.path, codePast, "%s is not in the future: %s", is.day, is.effect)
-				if is.useless && c.before.Document(key) == nil {
+	for was, is := range changed[schema.Document](c) {
+		old := datesOf(was)
+		for _, set := range datesOf(is) {
+			switch {
+			case set.day == "" || slices.Contains(old, set):
+			case set.day > far:
+				out = append(out, is.Head().Warning(set.path, codeFar, "%s is more than %d years ahead: check the year", set.day, farAhead))
+			case set.day < c.today || set.day == c.today && !set.lasts:
+				found := is.Head().Warning(set.path, codePast, "%s is not in the future: %s", set.day, set.effect)
+				if set.useless && was == nil {
 					found.Severity = schema.SeverityError
 				}
 				out = append(out, found)

@@ -74,34 +74,21 @@ func listPath(field string) string {
 func movedKeys(c comparison) (out []schema.Diagnostic) {
 	of := map[string]string{} // login, by tenant and key
 	for was := range changed[*schema.RoleBinding](c) {
-		if was == nil {
-			continue
-		}
-		for _, m := range was.Spec.Members {
-			for _, key := range m.SigningKeys {
-				of[was.Key.Tenant+" "+strings.TrimSpace(key)] = m.Login
-			}
+		for k := range signingKeys(was) {
+			of[was.Key.Tenant+" "+strings.TrimSpace(k.key)] = k.login
 		}
 	}
 	for _, is := range changed[*schema.RoleBinding](c) {
-		if is == nil {
-			continue
-		}
-		for i, m := range is.Spec.Members {
-			for k, key := range m.SigningKeys {
-				before := of[is.Key.Tenant+" "+strings.TrimSpace(key)]
-				if before == "" || strings.EqualFold(before, m.Login) {
-					continue
-				}
-				field := fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, k)
-				if slices.ContainsFunc(bindingsOf(c.after, is.Key.Tenant),
-					func(b *schema.RoleBinding) bool { return hasKey(b, before, key) }) {
-					out = append(out, is.Head().Warning(field, codeMovedKey, "%s has the same key: each person needs their own", before))
-					continue
-				}
-				out = append(out, is.Head().Warning(field, codeMovedKey,
-					"the key is %s's until the merge: what it signs then counts as signed by %s",
-					before, m.Login))
+		for k := range signingKeys(is) {
+			before := of[is.Key.Tenant+" "+strings.TrimSpace(k.key)]
+			keeps := func(b *schema.RoleBinding) bool { return hasKey(b, before, k.key) }
+			switch {
+			case before == "" || strings.EqualFold(before, k.login):
+			case slices.ContainsFunc(bindingsOf(c.after, is.Key.Tenant), keeps):
+				out = append(out, is.Head().Warning(k.field, codeMovedKey, "%s has the same key: each person needs their own", before))
+			default:
+				out = append(out, is.Head().Warning(k.field, codeMovedKey,
+					"the key is %s's until the merge: what it signs then counts as signed by %s", before, k.login))
 			}
 		}
 	}
@@ -122,48 +109,56 @@ func lostFallbacks(c comparison) (out []schema.Diagnostic) {
 	return out
 }
 
+// mapPair are the queue maps that map the queues of a project before and after a change.
+type mapPair struct{ was, is *schema.QueueMap }
+
 // otherMaps warns of projects whose queues another map maps after a change. Where the mode changes with it, the rules of
 // the modes say so.
 func otherMaps(c comparison) (out []schema.Diagnostic) {
-	projects := map[[2]*schema.QueueMap][]string{}
-	apps := map[string]bool{}
-	for was, is := range changed[*schema.QueueMap](c) {
-		for _, m := range []*schema.QueueMap{was, is} {
-			if m != nil {
-				apps[m.Spec.App] = true
-			}
-		}
-	}
-	before, after := c.before.QueueMaps(), c.after.QueueMaps()
-	for app := range apps {
-		for name, t := range c.after.Tenants {
-			for project, p := range t.Projects {
-				if p.Entitlements[app] == nil {
-					continue
-				}
-				was, is := schema.QueueMapAmong(before, app, name, project), schema.QueueMapAmong(after, app, name, project)
-				if was != nil && is != nil && was.Key != is.Key && was.EffectiveMode() == is.EffectiveMode() &&
-					!reflect.DeepEqual(was.Spec, is.Spec) {
-					pair := [2]*schema.QueueMap{was, is}
-					projects[pair] = append(projects[pair], name+"."+project)
-				}
-			}
-		}
-	}
-	for m, names := range projects {
+	for m, names := range remappedProjects(c) {
 		slices.Sort(names)
-		at := m[1].At("spec.applies_to")
-		if left := c.after.Header(m[0].Key); !touches(c.touched, at.File) && left != nil {
+		at := m.is.At("spec.applies_to")
+		if left := c.after.Header(m.was.Key); !touches(c.touched, at.File) && left != nil {
 			at = left.At("spec.applies_to")
 		} else if !touches(c.touched, at.File) {
-			at = m[0].At("") // it is deleted
+			at = m.was.At("") // it is deleted
 		}
 		out = append(out, at.Warning("spec.applies_to", codeMappedQueue,
 			"the map %s then maps the queues of %s for %s, in place of the map %s",
-			m[1].Key.Name, m[1].Spec.App, someOf(names), m[0].Key.Name))
+			m.is.Key.Name, m.is.Spec.App, someOf(names), m.was.Key.Name))
 	}
 	schema.SortDiagnostics(out)
 	return out
+}
+
+// remappedProjects returns the projects whose queues another map of the same mode maps after a change, by both maps.
+func remappedProjects(c comparison) map[mapPair][]string {
+	apps := map[string]bool{}
+	for was, is := range changed[*schema.QueueMap](c) {
+		apps[cmp.Or(was, is).Spec.App], apps[cmp.Or(is, was).Spec.App] = true, true
+	}
+	projects := map[mapPair][]string{}
+	before, after := c.before.QueueMaps(), c.after.QueueMaps()
+	for name, t := range c.after.Tenants {
+		for project, p := range t.Projects {
+			for app := range p.Entitlements {
+				if !apps[app] {
+					continue
+				}
+				m := mapPair{schema.QueueMapAmong(before, app, name, project), schema.QueueMapAmong(after, app, name, project)}
+				if m.otherRules() {
+					projects[m] = append(projects[m], name+"."+project)
+				}
+			}
+		}
+	}
+	return projects
+}
+
+// otherRules reports whether the second map is another one, of the same mode and with other rules.
+func (m mapPair) otherRules() bool {
+	return m.was != nil && m.is != nil && m.was.Key != m.is.Key && m.was.EffectiveMode() == m.is.EffectiveMode() &&
+		!reflect.DeepEqual(m.was.Spec, m.is.Spec)
 }
 
 // someOf lists names, and counts those beyond a few.
@@ -247,10 +242,8 @@ func listedProjects(c comparison) (out []schema.Diagnostic) {
 				continue
 			}
 			note := "keeps the access that it has: attached_project_ids gives none"
-			for _, name := range slices.Sorted(maps.Keys(of.Attachments)) {
-				if a := of.Attachments[name]; a.Spec.ProjectID == id {
-					note = fmt.Sprintf("stays attached by %s, and its jobs go on: delete that document to detach it", a.File)
-				}
+			if all := attachmentsOf(of, id); len(all) > 0 {
+				note = fmt.Sprintf("stays attached by %s, and its jobs go on: delete that document to detach it", all[len(all)-1].File)
 			}
 			found := is.Head().Warning("spec", codeListed, "%s %s", id, note)
 			found.Severity = schema.SeverityNote
@@ -260,55 +253,82 @@ func listedProjects(c comparison) (out []schema.Diagnostic) {
 	return out
 }
 
+// attachmentsOf returns the attachments of a project to a shared runtime, sorted by name.
+func attachmentsOf(r *schema.SharedRuntimeEstate, project string) (out []*schema.Attachment) {
+	for _, name := range slices.Sorted(maps.Keys(r.Attachments)) {
+		if a := r.Attachments[name]; a.Spec.ProjectID == project {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // renamedOwners warns of tenants and projects whose directory a change renames: their name is what runs, so the documents of
 // the old name are deleted, and those of the new one are new. Most files of a renamed directory are the same in both.
 func renamedOwners(c comparison) (out []schema.Diagnostic) {
-	type file struct{ rest, blob string }
-	const most = 10 // directories with the same file: more say nothing about one of them
-	come, gone := map[file][]string{}, map[string]string{}
+	gone := map[string]string{} // paths of deleted documents of owners, by directory
 	for _, p := range c.touched {
-		key, _ := schema.KeyAt(p.Path)
-		isOwner := key.Kind == schema.KindTenant || key.Kind == schema.KindProject
-		for dir, rest := range ownerDirs(p.Path) {
-			switch f := (file{rest, p.To}); {
-			case p.To == "" && isOwner && dir == path.Dir(p.Path):
-				gone[dir] = p.Path
-			case p.From == "" && len(come[f]) < most:
-				come[f] = append(come[f], dir)
-			}
+		if key, _ := schema.KeyAt(p.Path); p.To == "" && (key.Kind == schema.KindTenant || key.Kind == schema.KindProject) {
+			gone[path.Dir(p.Path)] = p.Path
 		}
 	}
-	all, same := map[string]int{}, map[string]map[string]int{} // files of a directory that is gone, and those that another one has
-	for _, p := range c.touched {
-		for dir, rest := range ownerDirs(p.Path) {
-			if gone[dir] == "" || gone[dir] == p.Path || p.To != "" {
-				continue
-			}
-			all[dir]++
-			for _, is := range come[file{rest, p.From}] {
-				if same[dir] == nil {
-					same[dir] = map[string]int{}
-				}
-				same[dir][is]++
-			}
-		}
-	}
+	added := addedFiles(c.touched)
 	for _, dir := range slices.Sorted(maps.Keys(gone)) {
 		if tenant, _, inProject := strings.Cut(dir, "/projects/"); inProject && gone[tenant] != "" {
 			continue // it goes with its tenant
 		}
-		for _, is := range slices.Sorted(maps.Keys(same[dir])) {
-			if 2*same[dir][is] <= all[dir] {
-				continue
-			}
-			key, _ := schema.KeyAt(gone[dir])
+		key, _ := schema.KeyAt(gone[dir])
+		if is := newDir(gone[dir], c.touched, added); is != "" {
 			out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: codeRenamed, File: gone[dir], Line: 1, Column: 1,
 				Message: fmt.Sprintf("this deletes %s with all that runs there, as its directory is its name: move %s back, and change "+
 					"spec.display_name to show another name", key, is)})
-			break
 		}
 	}
 	return out
+}
+
+// ownedFile is a file of a tenant or project: its path below that one's directory, and its blob.
+type ownedFile struct{ rest, blob string }
+
+// addedFiles returns the directories of tenants and projects to which a change adds a file, by the file.
+func addedFiles(touched []schema.PathChange) map[ownedFile][]string {
+	const most = 10 // directories with the same file: more say nothing about one of them
+	dirs := map[ownedFile][]string{}
+	for _, p := range touched {
+		for dir, rest := range ownerDirs(p.Path) {
+			if f := (ownedFile{rest, p.To}); p.From == "" && len(dirs[f]) < most {
+				dirs[f] = append(dirs[f], dir)
+			}
+		}
+	}
+	return dirs
+}
+
+// newDir returns the directory that gets most of the files that a change deletes beside the document of an owner; "" if
+// none does.
+func newDir(owner string, touched []schema.PathChange, added map[ownedFile][]string) string {
+	all, same := 0, map[string]int{} // same: files by directory
+	dir := path.Dir(owner) + "/"
+	first, _ := slices.BinarySearchFunc(touched, dir, func(p schema.PathChange, dir string) int { return strings.Compare(p.Path, dir) })
+	for _, p := range touched[first:] {
+		rest, isBelow := strings.CutPrefix(p.Path, dir)
+		if !isBelow {
+			break
+		}
+		if p.Path == owner || p.To != "" {
+			continue
+		}
+		all++
+		for _, is := range added[ownedFile{rest, p.From}] {
+			same[is]++
+		}
+	}
+	for _, is := range slices.Sorted(maps.Keys(same)) {
+		if 2*same[is] > all {
+			return is
+		}
+	}
+	return ""
 }
 
 // ownerDirs yields the directories of the tenant and the project to which a path belongs, each with the path below it.

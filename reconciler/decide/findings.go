@@ -219,11 +219,16 @@ func partialMoves(touched []schema.PathChange, base *estate.Result, head *forced
 	return append(lost, doubled...)
 }
 
-// errorOf returns the error of a partial move, with the reason why its other half is held.
-func (f *forced) errorOf(m halfMove) schema.Diagnostic {
-	message := m.String()
-	if i := slices.IndexFunc(f.Held, func(h schema.Held) bool { return h.File == m.file }); i >= 0 {
-		message += ": " + f.Held[i].Message
+// reportMoves marks the document of each partial move, and adds an error with the reason why it is held before the others.
+func (f *forced) reportMoves(moves []halfMove, out *plan.ProposeInput) {
+	for n, m := range moves {
+		message := m.String()
+		if i := slices.IndexFunc(f.Held, func(h schema.Held) bool { return h.File == m.file }); i >= 0 {
+			message += ": " + f.Held[i].Message
+		}
+		out.Diagnostics = slices.Insert(out.Diagnostics, n, errorAt(m.file, plan.CodePartialMove, message))
+		if i := slices.IndexFunc(out.Documents, func(c plan.DocumentChange) bool { return c.File == m.file }); i >= 0 {
+			out.Documents[i].Partial = &m.PartialMove
+		}
 	}
-	return errorAt(m.file, plan.CodePartialMove, message)
 }

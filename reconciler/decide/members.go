@@ -164,30 +164,33 @@ func movedSources(c comparison) (out []schema.Diagnostic) {
 		if was == nil || is == nil || was.Spec.Host == is.Spec.Host && was.Spec.Directory == is.Spec.Directory {
 			continue
 		}
-		n := 0
-		for name, t := range c.after.Tenants {
-			if is.Key.Tenant != "" && is.Key.Tenant != name || is.Key.Tenant == "" && t.ArtifactSources[is.Key.Name] != nil {
-				continue
-			}
-			for _, p := range t.Projects {
-				for _, a := range p.Artifacts {
-					if a.Spec.Source == is.Key.Name {
-						n++
-					}
-				}
-			}
-		}
-		note := "check that the same bytes are there"
-		if is.Spec.Credential != "" && was.Spec.Host != is.Spec.Host {
+		field, note := "spec.host", "check that the same bytes are there"
+		switch {
+		case was.Spec.Host == is.Spec.Host:
+			field = "spec.directory"
+		case is.Spec.Credential != "":
 			note += fmt.Sprintf(", and that %s may have the secret %s", is.Spec.Host, is.Spec.Credential)
 		}
-		field := "spec.host"
-		if was.Spec.Host == is.Spec.Host {
-			field = "spec.directory"
-		}
 		out = append(out, is.Warning(field, codeSource,
-			"%d artifacts, and the app versions that name this source, are then read from %s: %s", n,
+			"%d artifacts, and the app versions that name this source, are then read from %s: %s", artifactsOf(c.after, is),
 			cmp.Or(is.Spec.Host, is.Spec.Directory), note))
 	}
 	return out
+}
+
+// artifactsOf counts the artifacts of a source. A source of a tenant hides that of the platform with its name.
+func artifactsOf(d *schema.Desired, source *schema.ArtifactSource) (n int) {
+	for _, t := range d.Tenants {
+		if named := t.ArtifactSources[source.Key.Name]; named != source && (named != nil || source.Key.Tenant != "") {
+			continue
+		}
+		for _, p := range t.Projects {
+			for _, a := range p.Artifacts {
+				if a.Spec.Source == source.Key.Name {
+					n++
+				}
+			}
+		}
+	}
+	return n
 }

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"berth/reconciler/plan"
 	"berth/schema"
 )
 
@@ -11,40 +12,40 @@ const codeInUse = "node.in-use"
 // reservation moves a member.
 func reservedInUse(c comparison) (out []schema.Diagnostic) {
 	reserved := map[string]*schema.Node{}
-	for _, p := range c.touched {
-		key, _ := schema.KeyAt(p.Path)
-		node, was := c.after.Platform.Nodes[key.Name], c.before.Platform.Nodes[key.Name]
-		if key.Kind == schema.KindNode && node != nil && node.Spec.Reserved != "" &&
-			(was == nil || was.Spec.Reserved != node.Spec.Reserved) {
-			reserved[key.Name] = node
+	for was, is := range changed[*schema.Node](c) {
+		if is != nil && is.Spec.Reserved != "" && (was == nil || was.Spec.Reserved != is.Spec.Reserved) {
+			reserved[is.Key.Name] = is
 		}
 	}
-	if len(reserved) == 0 {
+	switch {
+	case len(reserved) == 0:
 		return nil
-	}
-	if c.memory == nil {
+	case c.memory == nil:
 		for name, node := range reserved {
-			if c.before.Platform.Nodes[name] == nil {
-				continue // nobody has a member on a new node
+			if c.before.Platform.Nodes[name] != nil { // nobody has a member on a new node
+				out = append(out, node.Head().Warning("spec.reserved_for", codeInUse,
+					"berth/status is missing here, so Berth cannot see which members of other projects are on this node; they stay there"))
 			}
-			out = append(out, node.Head().Warning("spec.reserved_for", codeInUse,
-				"berth/status is missing here, so Berth cannot see which members of other projects are on this node; they stay there"))
 		}
-		schema.SortDiagnostics(out)
-		return out
+	default:
+		for name, n := range unitsOfOthers(reserved, c.memory) {
+			out = append(out, reserved[name].Head().Warning("spec.reserved_for", codeInUse,
+				"units of other projects with members on this node: %d; they stay there: have them leave first, by the operation replace", n))
+		}
 	}
+	schema.SortDiagnostics(out)
+	return out
+}
+
+// unitsOfOthers counts the units with members on reserved nodes that the reservation excludes, by node.
+func unitsOfOthers(reserved map[string]*schema.Node, memory *plan.Memory) map[string]int {
 	others := map[string]int{}
-	for unit, status := range c.memory.All() {
+	for unit, status := range memory.All() {
 		for _, name := range status.Nodes() {
 			if node := reserved[name]; node != nil && node.Spec.Reserved != unit.Tenant && node.Spec.Reserved != unit.ProjectID() {
 				others[name]++
 			}
 		}
 	}
-	for name, n := range others {
-		out = append(out, reserved[name].Head().Warning("spec.reserved_for", codeInUse,
-			"units of other projects with members on this node: %d; they stay there: have them leave first, by the operation replace", n))
-	}
-	schema.SortDiagnostics(out)
-	return out
+	return others
 }

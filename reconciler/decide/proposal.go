@@ -75,12 +75,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	now := base.Result.Desired
 	out.Documents = documents(touched, base.Main, head.Main, movesOf(touched, base.Main, head.Main, nil))
 	out.Diagnostics = d.findingsOf(in, touched, waited, base, head)
-	for n, m := range partialMoves(touched, base.Result, head) {
-		out.Diagnostics = slices.Insert(out.Diagnostics, n, head.errorOf(m))
-		if i := slices.IndexFunc(out.Documents, func(c plan.DocumentChange) bool { return c.File == m.file }); i >= 0 {
-			out.Documents[i].Partial = &m.PartialMove
-		}
-	}
+	head.reportMoves(partialMoves(touched, base.Result, head), &out)
 	out.Impacted = policy.Impacted(d.Evaluate(now, now, in.Today), d.Evaluate(head.Result.Desired, now, in.Today))
 	for _, c := range touched {
 		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
