@@ -182,8 +182,8 @@ func firstObstacle(p *plan.Proposal) string {
 		}
 	}
 	for _, u := range inOrder(p) {
-		if b := blockOf(u); b != nil && !p.Comes(u.Key) {
-			return unitName(u.Key) + ": " + b.Message
+		if all := obstaclesOf(p, u); len(all) > 0 {
+			return unitName(u.Key) + ": " + all[0].Message
 		}
 	}
 	if held := unexplained(p); len(held) > 0 {

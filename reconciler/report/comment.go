@@ -121,41 +121,39 @@ const (
 // deletions warns of losses: each instance with its members and jobs. For many deletions
 // it shows their number and the first names.
 func (d *page) deletions() {
-	var gone []*plan.Plan
-	for _, u := range inOrder(d.p) {
-		if changeOf(d.p, u) == deletes {
-			gone = append(gone, u)
-		}
-	}
-	if len(gone) == 0 {
-		return
-	}
-	var lines []string
-	if len(gone) <= maxDeletions {
+	gone := slices.DeleteFunc(inOrder(d.p), func(u *plan.Plan) bool { return changeOf(d.p, u) != deletes })
+	switch n := len(gone); {
+	case n == 0:
+	case n > maxDeletions:
+		d.box("CAUTION", d.manyDeletions(gone)...)
+	default:
+		var lines []string
 		for _, u := range gone {
-			lines = append(lines, strings.Repeat("- ", min(1, len(gone)-1))+d.deletion(u))
+			lines = append(lines, strings.Repeat("- ", min(1, n-1))+d.deletion(u))
 		}
-	} else {
-		var names, notes []string
-		var keys []schema.Key
-		for _, u := range gone {
-			names, keys = append(names, unitCode(u.Key)), append(keys, u.Key)
-			for _, note := range notesOf(u) {
-				if len(notes) < maxDeletionNotes {
-					notes = withNew(notes, note)
-				}
-			}
-		}
-		lines = append(lines, fmt.Sprintf("**%s are deleted with all their state:** %s.", count(len(gone), noun(keys)),
-			list(names, maxDeletedNames)))
-		if len(gone) > maxDeletedNames {
-			lines = append(lines, "", "All of them are named by "+code(planCommand(d.p))+".")
-		}
-		if len(notes) > 0 {
-			lines = append(lines, "", "Effects: "+strings.Join(notes, "; ")+".")
+		d.box("CAUTION", lines...)
+	}
+}
+
+// manyDeletions warns of more than maxDeletions.
+func (d *page) manyDeletions(gone []*plan.Plan) []string {
+	var names, notes []string
+	var keys []schema.Key
+	for _, u := range gone {
+		names, keys = append(names, unitCode(u.Key)), append(keys, u.Key)
+		if len(notes) < maxDeletionNotes {
+			notes = withNew(notes, notesOf(u)...)
 		}
 	}
-	d.box("CAUTION", lines...)
+	lines := []string{fmt.Sprintf("**%s are deleted with all their state:** %s.", count(len(gone), noun(keys)),
+		list(names, maxDeletedNames))}
+	if len(gone) > maxDeletedNames {
+		lines = append(lines, "", "All of them are named by "+code(planCommand(d.p))+".")
+	}
+	if len(notes) > 0 {
+		lines = append(lines, "", "Effects: "+strings.Join(notes[:min(len(notes), maxDeletionNotes)], "; ")+".")
+	}
+	return lines
 }
 
 func (d *page) deletion(u *plan.Plan) string {

@@ -28,22 +28,14 @@ func sinceText(diff []plan.DiffLine) string {
 // differences describes the lines of a difference. It joins two lines that differ only
 // in the last word: "join worker-3 on dev-gpu-9, not dev-gpu-7".
 func differences(diff []plan.DiffLine) []string {
-	begin := func(l plan.DiffLine) string { return l.Text[:strings.LastIndexByte(l.Text, ' ')+1] }
 	var out []string
 	used := map[int]bool{}
 	for i, l := range diff {
 		if used[i] || l.Sign != "-" && l.Sign != "+" {
 			continue
 		}
-		other := -1
-		for j := i + 1; j < len(diff) && diff[j].Sign != "@" && begin(l) != ""; j++ {
-			if !used[j] && diff[j].Sign != l.Sign && diff[j].Sign != " " && begin(diff[j]) == begin(l) {
-				other = j
-				break
-			}
-		}
 		text := prose(short(strings.TrimSpace(l.Text), maxValue))
-		switch {
+		switch other := counterpart(diff, i, used); {
 		case other >= 0:
 			used[other] = true
 			was, is := l, diff[other]
@@ -51,7 +43,7 @@ func differences(diff []plan.DiffLine) []string {
 				was, is = is, was
 			}
 			out = append(out, prose(short(strings.TrimSpace(is.Text), maxValue))+", not "+
-				prose(short(strings.TrimPrefix(was.Text, begin(was)), maxValue)))
+				prose(short(strings.TrimPrefix(was.Text, allButLastWord(was)), maxValue)))
 		case l.Sign == "-":
 			out = append(out, "no longer: "+text)
 		default:
@@ -60,3 +52,17 @@ func differences(diff []plan.DiffLine) []string {
 	}
 	return out
 }
+
+// counterpart returns the unused line of the same section that has the other sign and differs from line i only in the last
+// word; -1 without one.
+func counterpart(diff []plan.DiffLine, i int, used map[int]bool) int {
+	begin := allButLastWord(diff[i])
+	for j := i + 1; j < len(diff) && diff[j].Sign != "@" && begin != ""; j++ {
+		if !used[j] && diff[j].Sign != diff[i].Sign && diff[j].Sign != " " && allButLastWord(diff[j]) == begin {
+			return j
+		}
+	}
+	return -1
+}
+
+func allButLastWord(l plan.DiffLine) string { return l.Text[:strings.LastIndexByte(l.Text, ' ')+1] }

@@ -37,23 +37,10 @@ func (d *doc) list(title string, all entries) {
 		return
 	}
 	d.line(bold(title), "")
-	show := func(all entries) {
-		for _, e := range all {
-			place := sentence(e.places)
-			if n := len(e.places); n > maxNamed {
-				place = fmt.Sprintf("%d places", n)
-			}
-			line := "- " + place + ": " + e.what
-			if e.next != "" {
-				line += "<br>→ " + e.next
-			}
-			d.line(line)
-		}
-	}
-	show(all[:min(len(all), maxOpen)])
+	d.entries(all[:min(len(all), maxOpen)])
 	d.line("")
 	if len(all) > maxOpen {
-		d.section(fmt.Sprintf("%d more", len(all)-maxOpen), func() { show(all[maxOpen:]) })
+		d.section(fmt.Sprintf("%d more", len(all)-maxOpen), func() { d.entries(all[maxOpen:]) })
 	}
 	for _, e := range all {
 		if len(e.places) > maxNamed {
@@ -63,6 +50,20 @@ func (d *doc) list(title string, all entries) {
 				}
 			})
 		}
+	}
+}
+
+func (d *doc) entries(all entries) {
+	for _, e := range all {
+		place := sentence(e.places)
+		if n := len(e.places); n > maxNamed {
+			place = fmt.Sprintf("%d places", n)
+		}
+		line := "- " + place + ": " + e.what
+		if e.next != "" {
+			line += "<br>→ " + e.next
+		}
+		d.line(line)
 	}
 }
 
@@ -79,27 +80,30 @@ func (d *page) blocking(permitted []schema.Diagnostic) {
 		}
 	}
 	for _, f := range permitted {
-		explained := family(f.Code) == "authority" &&
-			slices.ContainsFunc(d.p.Authority, func(x authority.Decision) bool { return !x.Allowed && x.File == f.File })
-		if f.Severity == schema.SeverityError && !explained {
-			next := nextStep(f)
-			if acknowledgement(f) != "" || f.Code == plan.CodePartialMove {
-				f.Message, _, _ = strings.Cut(f.Message, ": ") // the rest is the next step, or a finding of its own
-			}
-			all.add(d.place(f.File, f.Line, 0), finding(f), next)
+		if f.Severity != schema.SeverityError || d.isRefused(f) {
+			continue
 		}
+		next := nextStep(f)
+		if acknowledgement(f) != "" || f.Code == plan.CodePartialMove {
+			f.Message, _, _ = strings.Cut(f.Message, ": ") // the rest is the next step, or a finding of its own
+		}
+		all.add(d.place(f.File, f.Line, 0), finding(f), next)
 	}
 	for _, u := range inOrder(d.p) {
-		for _, b := range u.Blocked {
-			if !b.Wait && !d.p.Comes(u.Key) { // released units are listed above
-				all.add(unitCode(u.Key), prose(b.Message), unblock[b.Code])
-			}
+		for _, b := range obstaclesOf(d.p, u) {
+			all.add(unitCode(u.Key), prose(b.Message), unblock[b.Code])
 		}
 	}
 	for _, h := range unexplained(d.p) {
 		all.add(d.place(h.File, 0, 0), prose(h.Message), release[h.Reason])
 	}
 	d.list("Blocking", all)
+}
+
+// isRefused reports whether a finding says what a refused decision of authority says, which is listed.
+func (d *page) isRefused(f schema.Diagnostic) bool {
+	return family(f.Code) == "authority" &&
+		slices.ContainsFunc(d.p.Authority, func(x authority.Decision) bool { return !x.Allowed && x.File == f.File })
 }
 
 // waiting lists changes that need only time.

@@ -93,27 +93,25 @@ func worstForJobs(p *plan.Proposal, c *plan.PullContext, text, words func(string
 	var met, silent []*plan.Plan
 	known := false
 	for _, u := range inOrder(p) {
-		of := workOf(u)
-		if worst = max(worst, of); of == workNone {
+		of, j := workOf(u), jobsOf(u, c)
+		worst = max(worst, of)
+		switch {
+		case of == workNone:
 			continue
-		}
-		j := jobsOf(u, c)
-		if !j.Known() {
+		case j.Known():
+			known = true
 			if of > workStays {
-				silent = append(silent, u)
+				met = append(met, u)
 			}
-			continue
-		}
-		known = true
-		if of > workStays {
-			met = append(met, u)
-		}
-		for i, set := range fates(j) {
-			fates(&sum)[i].Count += set.Count
+			for i, set := range fates(j) {
+				fates(&sum)[i].Count += set.Count
+			}
+		case of > workStays:
+			silent = append(silent, u)
 		}
 	}
 	var parts []string
-	unknown := showsJobs(c) // the text still has to say that jobs are unknown
+	unknown := unknownText(silent, c, text, words)
 	switch {
 	case worst == workNone:
 		return ""
@@ -121,19 +119,23 @@ func worstForJobs(p *plan.Proposal, c *plan.PullContext, text, words func(string
 		parts = append(parts, sumText(&sum, endReasons(met, c, sum.Ended.Count, text), preemptReasons(met, text)))
 	case worst <= workTerms:
 		parts = append(parts, noJobEnds(p, c, silent, text, words))
-		unknown = false
+		unknown = "" // it says so
 	}
 	if len(silent) > 0 {
-		s := silentText(silent, text)
-		if unknown {
-			s += "; jobs unknown"
-			if len(silent) == 1 {
-				s += ": " + whyUnknown(silent[0], jobsOf(silent[0], c), text, words)
-			}
-		}
-		parts = append(parts, s)
+		parts = append(parts, silentText(silent, text)+unknown)
 	}
 	return strings.Join(parts, ". ") + "."
+}
+
+// unknownText says that the jobs of units are unknown, and why if it is one unit; "" where jobs are not shown.
+func unknownText(silent []*plan.Plan, c *plan.PullContext, text, words func(string) string) string {
+	switch {
+	case !showsJobs(c):
+		return ""
+	case len(silent) == 1:
+		return "; jobs unknown: " + whyUnknown(silent[0], jobsOf(silent[0], c), text, words)
+	}
+	return "; jobs unknown"
 }
 
 // noJobEnds says that no step ends a running job. That none ends is certain only if Berth knows
@@ -322,9 +324,7 @@ func preemptReasons(met []*plan.Plan, text func(string) string) string {
 		for _, a := range stepsOf(u) {
 			for _, p := range a.Impact.Preempts {
 				ways = withNew(ways, preemptedHow(p))
-				for _, project := range p.For {
-					names = withNew(names, text(short(project, maxName)))
-				}
+				names = withNew(names, texts(p.For, text)...)
 			}
 		}
 	}
@@ -492,35 +492,40 @@ func (d *page) jobSets(u *plan.Plan) {
 	if !j.Known() {
 		return
 	}
-	head := false
-	for _, s := range fates(j) {
-		if s.Count == 0 || s.row == "" {
-			continue
-		}
-		if !head {
-			d.line("")
-			d.table("Jobs", "Number", "Users", "Ids")
-			head = true
-		}
-		var users, ids []string
-		for _, x := range s.Users {
-			name := prose(short(x.User, maxName))
-			if x.Account != "" {
-				name += " (" + prose(short(x.Account, maxName)) + ")"
-			}
-			users = append(users, fmt.Sprintf("%s %d", name, x.Count))
-		}
-		if s.More > 0 {
-			users = append(users, fmt.Sprintf("%d more users", s.More))
-		}
-		for _, id := range s.IDs {
-			ids = append(ids, prose(short(id, maxName)))
-		}
-		if len(ids) > 0 && len(ids) < s.Count && len(ids) == plan.MaxJobIDs {
-			ids = append(ids, "…")
-		}
-		d.row(s.of+", "+s.row, fmt.Sprint(s.Count), dash(strings.Join(users, ", ")), dash(strings.Join(ids, ", ")))
+	sets := slices.DeleteFunc(fates(j), func(s fateOf) bool { return s.Count == 0 || s.row == "" })
+	if len(sets) == 0 {
+		return
 	}
+	d.line("")
+	d.table("Jobs", "Number", "Users", "Ids")
+	for _, s := range sets {
+		d.row(s.of+", "+s.row, fmt.Sprint(s.Count), usersCell(s.JobSet), idsCell(s.JobSet))
+	}
+}
+
+// usersCell names the users of jobs with their projects and the number of jobs of each.
+func usersCell(s *plan.JobSet) string {
+	var users []string
+	for _, x := range s.Users {
+		name := prose(short(x.User, maxName))
+		if x.Account != "" {
+			name += " (" + prose(short(x.Account, maxName)) + ")"
+		}
+		users = append(users, fmt.Sprintf("%s %d", name, x.Count))
+	}
+	if s.More > 0 {
+		users = append(users, fmt.Sprintf("%d more users", s.More))
+	}
+	return dash(strings.Join(users, ", "))
+}
+
+// idsCell names the first jobs.
+func idsCell(s *plan.JobSet) string {
+	ids := texts(s.IDs, prose)
+	if len(ids) < s.Count && len(ids) == plan.MaxJobIDs {
+		ids = append(ids, "…")
+	}
+	return dash(strings.Join(ids, ", "))
 }
 
 // jobPhrases describes the effects of an action on jobs, a phrase each.

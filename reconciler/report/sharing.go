@@ -69,15 +69,14 @@ func sharing(u *plan.Plan, text func(string) string) (parts []string) {
 		parts = append(parts, "detaches "+projectsOf(all, text))
 	}
 	for _, a := range u.Actions {
-		if m, ok := u.After.Member(a.Member); ok && a.Verb == plan.Join && m.Loan != nil {
-			if _, stays := u.Before.Member(a.Member); !stays {
-				parts = append(parts, fmt.Sprintf("takes node %s, which %s lends %s", text(m.Node), text(short(m.Loan.ProjectID, maxName)),
-					loanEnd(m, text)))
-			}
-		}
-		if returns(u, a) {
-			m, _ := u.Before.Member(a.Member)
-			parts = append(parts, fmt.Sprintf("node %s returns to %s", text(m.Node), text(short(m.Loan.ProjectID, maxName))))
+		was, _ := u.Before.Member(a.Member)
+		m, _ := u.After.Member(a.Member)
+		switch {
+		case returns(u, a):
+			parts = append(parts, fmt.Sprintf("node %s returns to %s", text(was.Node), text(short(was.Loan.ProjectID, maxName))))
+		case isLent(u, a):
+			parts = append(parts, fmt.Sprintf("takes node %s, which %s lends %s", text(m.Node), text(short(m.Loan.ProjectID, maxName)),
+				loanEnd(m, text)))
 		}
 	}
 	if u.After == nil || u.Before == nil {

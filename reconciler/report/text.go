@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -56,15 +57,7 @@ func Text(p plan.Proposal) string {
 			fmt.Fprintf(&b, "\n! break-glass access: %s, by %s as %s\n", clean(x.Why), clean(x.By), clean(x.Role))
 		}
 	}
-	for _, n := range p.Impacted {
-		fmt.Fprintf(&b, "\nPolicy: %s %s\n", unitName(n.Key), strings.TrimSuffix(clean(fate(n)+": "+because(n)), ": "))
-	}
-	for _, d := range p.Decisions {
-		if narrows(d) && isShown(&p, d) {
-			fmt.Fprintf(&b, "\nNarrowed: %s %s: %s → %s (rule %s, %s)\n", unitName(d.Key), clean(d.Field), clean(d.Before), clean(d.After),
-				clean(d.Rule), clean(place(d.Source.File, d.Source.Line, 0)))
-		}
-	}
+	policyText(&b, &p)
 	if p.Assumed {
 		fmt.Fprintf(&b, "\n%s\n", assumedNote)
 	}
@@ -77,6 +70,19 @@ func Text(p plan.Proposal) string {
 	}
 	b.WriteString("\n")
 	return b.String()
+}
+
+// policyText lists the fates of units that policy denies, and the values that policy narrows.
+func policyText(b *strings.Builder, p *plan.Proposal) {
+	for _, n := range p.Impacted {
+		fmt.Fprintf(b, "\nPolicy: %s %s\n", unitName(n.Key), strings.TrimSuffix(clean(fate(n)+": "+because(n)), ": "))
+	}
+	for _, d := range p.Decisions {
+		if narrows(d) && isShown(p, d) {
+			fmt.Fprintf(b, "\nNarrowed: %s %s: %s → %s (rule %s, %s)\n", unitName(d.Key), clean(d.Field), clean(d.Before), clean(d.After),
+				clean(d.Rule), clean(place(d.Source.File, d.Source.Line, 0)))
+		}
+	}
 }
 
 // diagnosticsText lists findings. Those that differ in their place alone are one.
@@ -155,49 +161,7 @@ func unitText(b *strings.Builder, in *plan.Proposal, p *plan.Plan) {
 	for _, phrase := range sharing(p, clean) {
 		fmt.Fprintf(b, "    %s\n", clean(phrase))
 	}
-	var rows [][4]string
-	steps := stepsOf(p)
-	for i, a := range steps {
-		verb := signOf(a.Verb) + " " + string(a.Verb)
-		if i >= len(p.Actions) {
-			verb += ", later"
-		}
-		rows = append(rows, [4]string{verb, clean(a.Member), clean(a.Node), clean(a.Reason)})
-	}
-	var width [3]int
-	for _, r := range rows {
-		for i := range width {
-			width[i] = max(width[i], len([]rune(r[i])))
-		}
-	}
-	indent := strings.Repeat(" ", 4+width[0]+2)
-	for i, r := range rows {
-		line := "    " + pad(r[0], width[0]) + "  "
-		for j := 1; j < 3; j++ {
-			if width[j] > 0 {
-				line += pad(r[j], width[j]) + "  "
-			}
-		}
-		fmt.Fprintf(b, "%s%s\n", line, r[3])
-		a := steps[i]
-		for _, ch := range a.Changes {
-			if isShownOtherwise(p, ch) {
-				continue
-			}
-			fmt.Fprintf(b, "%s%s: %s → %s\n", indent, clean(ch.Field), dash(clean(short(ch.Before, maxValue))),
-				dash(clean(short(ch.After, maxValue))))
-		}
-		if reason := placed(p, a); reason != "" {
-			fmt.Fprintf(b, "%snode: %s\n", indent, clean(reason))
-		}
-		phrases := impact(a.Impact)
-		if text := differencesText(a.Impact); text != "" {
-			phrases = append(phrases, text)
-		}
-		if len(phrases) > 0 {
-			fmt.Fprintf(b, "%s%s\n", indent, clean(strings.Join(phrases, "; ")))
-		}
-	}
+	stepsText(b, p)
 	for _, k := range p.Blocked {
 		word := "blocked"
 		switch {
@@ -210,6 +174,59 @@ func unitText(b *strings.Builder, in *plan.Proposal, p *plan.Plan) {
 	}
 }
 
-func pad(s string, width int) string {
-	return s + strings.Repeat(" ", max(0, width-len([]rune(s))))
+// stepsText lists the steps of a plan in columns, each with its changes, its node and its effects below.
+func stepsText(b *strings.Builder, p *plan.Plan) {
+	steps := stepsOf(p)
+	var verbs, members, nodes []string
+	for i, a := range steps {
+		verb := signOf(a.Verb) + " " + string(a.Verb)
+		if i >= len(p.Actions) {
+			verb += ", later"
+		}
+		verbs, members, nodes = append(verbs, verb), append(members, clean(a.Member)), append(nodes, clean(a.Node))
+	}
+	verbs, members, nodes = column(verbs), column(members), column(nodes)
+	for i, a := range steps {
+		fmt.Fprintf(b, "    %s%s%s%s\n", verbs[i], members[i], nodes[i], clean(a.Reason))
+		for _, detail := range details(p, a) {
+			fmt.Fprintf(b, "    %*s%s\n", utf8.RuneCountInString(verbs[i]), "", detail)
+		}
+	}
+}
+
+// details describes the changes of a step, the reason of its node, and its effects.
+func details(p *plan.Plan, a plan.Action) (lines []string) {
+	for _, c := range a.Changes {
+		if !isShownOtherwise(p, c) {
+			lines = append(lines, fmt.Sprintf("%s: %s → %s", clean(c.Field), dash(clean(short(c.Before, maxValue))),
+				dash(clean(short(c.After, maxValue)))))
+		}
+	}
+	if reason := placed(p, a); reason != "" {
+		lines = append(lines, "node: "+clean(reason))
+	}
+	phrases := impact(a.Impact)
+	if text := differencesText(a.Impact); text != "" {
+		phrases = append(phrases, text)
+	}
+	if len(phrases) > 0 {
+		lines = append(lines, clean(strings.Join(phrases, "; ")))
+	}
+	return lines
+}
+
+// column pads cells to one width, and two spaces more; it leaves empty cells if all are empty.
+func column(cells []string) []string {
+	width := 0
+	for _, s := range cells {
+		width = max(width, utf8.RuneCountInString(s))
+	}
+	if width == 0 {
+		return cells
+	}
+	padded := make([]string, len(cells))
+	for i, s := range cells {
+		padded[i] = fmt.Sprintf("%-*s", width+2, s)
+	}
+	return padded
 }

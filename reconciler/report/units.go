@@ -53,30 +53,15 @@ func actionsOf(u *plan.Plan) map[plan.Verb][]plan.Action {
 
 // changeCell describes the change of a unit.
 func (d *page) changeCell(u *plan.Plan) string {
-	by := actionsOf(u)
+	c, by := changeOf(d.p, u), actionsOf(u)
 	var parts []string
-	members := func(v, unless plan.Verb, verb string) {
-		var names []string
-		for _, a := range by[v] {
-			if !slices.ContainsFunc(by[unless], func(b plan.Action) bool { return b.Member == a.Member }) && !isLent(u, a) {
-				names = append(names, code(a.Member))
-			}
-		}
-		if len(names) > 0 {
-			parts = append(parts, verb+" "+list(names, 4))
-		}
-	}
-	switch c := changeOf(d.p, u); {
+	switch {
 	case c == deletes:
 		return "deleted" // the caution above has the rest
+	case c == blocks:
+		return d.blockedCell(u)
 	case c == creates && isView(u):
 		parts = append(parts, "uses "+unitCode(sharedBy(u)))
-	case c == blocks && blockOf(u) == nil && isView(u):
-		return "uses " + unitCode(sharedBy(u)) + "; waits, see below"
-	case c == blocks && blockOf(u) == nil:
-		return "waits, see below"
-	case c == blocks:
-		return "blocked, see " + map[bool]string{true: "above", false: "below"}[d.p.Comes(u.Key)]
 	case len(by[plan.Create]) > 0 && !isNew(u):
 		parts = append(parts, "creation continues")
 	case len(by[plan.Create]) > 0:
@@ -86,21 +71,42 @@ func (d *page) changeCell(u *plan.Plan) string {
 		parts = append(parts, "stopped")
 	}
 	parts = append(parts, sharing(u, code)...)
-	members(plan.Leave, plan.Join, "removes")
+	parts = append(parts, phrase("removes", ownMembers(u, by[plan.Leave], by[plan.Join]))...)
 	parts = append(parts, returning(by)...)
 	for _, a := range by[plan.Configure] {
 		if values := valuesOf(u, a); values != "" {
 			parts = append(parts, values)
 		}
 	}
-	members(plan.Join, plan.Leave, "adds")
-	members(plan.Start, "", "starts")
+	parts = append(parts, phrase("adds", ownMembers(u, by[plan.Join], by[plan.Leave]))...)
+	parts = append(parts, phrase("starts", ownMembers(u, by[plan.Start], nil))...)
 	parts = append(parts, operations(u)...)
 	parts = append(parts, notesOf(u)...)
 	if len(u.Blocked) > 0 && len(u.Actions) > 0 {
 		parts = append(parts, map[bool]string{true: "the rest is blocked", false: "the rest waits"}[blockOf(u) != nil])
 	}
 	return strings.Join(parts, "; ")
+}
+
+// blockedCell is changeCell for a unit without an action.
+func (d *page) blockedCell(u *plan.Plan) string {
+	switch {
+	case blockOf(u) != nil:
+		return "blocked, see " + map[bool]string{true: "above", false: "below"}[d.p.Comes(u.Key)]
+	case isView(u):
+		return "uses " + unitCode(sharedBy(u)) + "; waits, see below"
+	}
+	return "waits, see below"
+}
+
+// ownMembers names the members of actions without those of other actions and those on lent nodes.
+func ownMembers(u *plan.Plan, actions, except []plan.Action) (names []string) {
+	for _, a := range actions {
+		if !slices.ContainsFunc(except, func(b plan.Action) bool { return b.Member == a.Member }) && !isLent(u, a) {
+			names = append(names, code(a.Member))
+		}
+	}
+	return names
 }
 
 // operations describes the operations of a plan, a phrase each.
@@ -133,10 +139,7 @@ func returning(by map[plan.Verb][]plan.Action) []string {
 			back = append(back, code(a.Member))
 		}
 	}
-	var parts []string
-	if len(moved) > 0 {
-		parts = append(parts, "moves "+list(moved, 4))
-	}
+	parts := phrase("moves", moved)
 	if len(back) > 0 {
 		parts = append(parts, list(back, 4)+plural(len(back), " leaves and returns", " leave and return"))
 	}
@@ -163,36 +166,40 @@ func valuesOf(u *plan.Plan, a plan.Action) string {
 			known = true
 			continue
 		}
-		part := code(short(c.Field, 60))
-		switch {
-		case project != "" && term == "closed" && c.After == "true":
-			parts = withNew(parts, code(short(project, maxName))+" submits no new jobs")
-			continue
-		case project != "" && term == "closed":
-			parts = withNew(parts, code(short(project, maxName))+" submits jobs again")
-			continue
-		case project != "":
-			part = code(short(project, maxName)) + ": " + code(short(term, 60))
-		}
-		name, isUser := strings.CutPrefix(c.Field, "users.")
-		name, _, _ = strings.Cut(name, ".")
-		switch {
-		case isUser && c.Before == "":
-			part = "adds user " + code(short(name, 60))
-		case isUser && c.After == "":
-			part = "removes user " + code(short(name, 60))
-		case len(c.Before) <= 24 && len(c.After) <= 24:
-			part += " " + code(dash(c.Before)) + " → " + code(dash(c.After))
-		}
-		parts = withNew(parts, part)
+		parts = withNew(parts, valueText(c, project, term))
 	}
-	if len(parts) == 0 && known {
+	switch {
+	case len(parts) > 0:
+		return strings.Join(atMost(3, parts, " values"), "; ")
+	case known:
 		return ""
 	}
-	if len(parts) == 0 {
-		return prose(short(a.Reason, maxValue))
+	return prose(short(a.Reason, maxValue))
+}
+
+// valueText describes a changed value. project and term are those of termsOf.
+func valueText(c plan.Change, project, term string) string {
+	text := code(short(c.Field, 60))
+	if project != "" {
+		project = code(short(project, maxName))
+		text = project + ": " + code(short(term, 60))
 	}
-	return strings.Join(atMost(3, parts, " values"), "; ")
+	name, isUser := strings.CutPrefix(c.Field, "users.")
+	name, _, _ = strings.Cut(name, ".")
+	isClosing := project != "" && term == "closed"
+	switch {
+	case isClosing && c.After == "true":
+		return project + " submits no new jobs"
+	case isClosing:
+		return project + " submits jobs again"
+	case isUser && c.Before == "":
+		return "adds user " + code(short(name, 60))
+	case isUser && c.After == "":
+		return "removes user " + code(short(name, 60))
+	case len(c.Before) <= 24 && len(c.After) <= 24:
+		return text + " " + code(dash(c.Before)) + " → " + code(dash(c.After))
+	}
+	return text
 }
 
 // servicesCell describes the effects on a unit's services.
@@ -255,17 +262,7 @@ func nodesCell(u *plan.Plan) string {
 			later = withNew(later, code(n))
 		}
 	}
-	var parts []string
-	if len(drains) > 0 {
-		parts = append(parts, "drains "+list(drains, 4))
-	}
-	if len(later) > 0 {
-		parts = append(parts, "later drains "+list(later, 4))
-	}
-	if len(takes) > 0 {
-		parts = append(parts, "uses "+list(takes, 4))
-	}
-	return dash(strings.Join(parts, "; "))
+	return dash(strings.Join(slices.Concat(phrase("drains", drains), phrase("later drains", later), phrase("uses", takes)), "; "))
 }
 
 // allSteps folds the steps of every plan, and folds many plans once more.
@@ -294,23 +291,7 @@ func (d *page) steps(u *plan.Plan) {
 			d.diff(lines)
 			d.line("")
 		}
-		number := map[string]string{}
-		for i, a := range u.Actions {
-			number[a.ID] = fmt.Sprint(i + 1)
-		}
-		d.table("#", "Action", "Node", "Reason", "Effect", "After")
-		for i, a := range u.Actions {
-			var needs []string
-			for _, id := range slices.Concat(a.Needs, a.After) {
-				needs = append(needs, number[id])
-			}
-			reason := prose(short(a.Reason, maxValue))
-			if why := placed(u, a); why != "" {
-				reason += "; node: " + prose(short(why, maxValue))
-			}
-			d.row(fmt.Sprint(i+1), strings.TrimSpace(signOf(a.Verb)+" "+string(a.Verb)+" "+optional(a.Member)), optional(a.Node), reason,
-				prose(short(strings.Join(impact(a.Impact), "; "), maxValue)), strings.Join(needs, ", "))
-		}
+		d.stepTable(u)
 		for i, a := range u.Actions {
 			if text := differencesText(a.Impact); text != "" {
 				d.line("", fmt.Sprintf("Step %d %s.", i+1, prose(short(text, maxValue))))
@@ -318,6 +299,26 @@ func (d *page) steps(u *plan.Plan) {
 		}
 		d.jobSets(u)
 	})
+}
+
+func (d *page) stepTable(u *plan.Plan) {
+	number := map[string]string{}
+	for i, a := range u.Actions {
+		number[a.ID] = fmt.Sprint(i + 1)
+	}
+	d.table("#", "Action", "Node", "Reason", "Effect", "After")
+	for _, a := range u.Actions {
+		var needs []string
+		for _, id := range slices.Concat(a.Needs, a.After) {
+			needs = append(needs, number[id])
+		}
+		reason := prose(short(a.Reason, maxValue))
+		if why := placed(u, a); why != "" {
+			reason += "; node: " + prose(short(why, maxValue))
+		}
+		d.row(number[a.ID], strings.TrimSpace(signOf(a.Verb)+" "+string(a.Verb)+" "+optional(a.Member)), optional(a.Node), reason,
+			prose(short(strings.Join(impact(a.Impact), "; "), maxValue)), strings.Join(needs, ", "))
+	}
 }
 
 func optional(s string) string {

@@ -110,7 +110,7 @@ func obstacles(p *plan.Proposal) string {
 		}
 	}
 	for i := range p.Plans {
-		if u := &p.Plans[i]; blockOf(u) != nil && !p.Comes(u.Key) {
+		if u := &p.Plans[i]; len(obstaclesOf(p, u)) > 0 {
 			blocked = append(blocked, u.Key)
 		}
 	}
@@ -133,6 +133,14 @@ func blockOf(u *plan.Plan) *plan.Blocked {
 		return &u.Blocked[i]
 	}
 	return nil
+}
+
+// obstaclesOf returns the blocks of a unit that take more than time; none for a released unit, which is listed apart.
+func obstaclesOf(p *plan.Proposal, u *plan.Plan) []plan.Blocked {
+	if p.Comes(u.Key) {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(u.Blocked), func(b plan.Blocked) bool { return b.Wait })
 }
 
 // unexplained returns the held documents without an error that explains them.
@@ -175,25 +183,27 @@ func effects(p *plan.Proposal, text func(string) string) string {
 	case would:
 		begin = "A merge would change no " + changeable(p)
 	}
+	return begin + pending(p, by[blocks], text) + "."
+}
+
+// pending describes the units that wait, and those that are blocked.
+func pending(p *plan.Proposal, units []*plan.Plan, text func(string) string) (s string) {
 	var wait, blocked []*plan.Plan
-	for _, u := range by[blocks] {
-		if blockOf(u) == nil {
-			wait = append(wait, u)
-		} else {
+	var reasons []string
+	for _, u := range units {
+		if blockOf(u) != nil {
 			blocked = append(blocked, u)
+			continue
 		}
+		wait, reasons = append(wait, u), withNew(reasons, waitsFor(u, text))
 	}
 	if n := len(wait); n > 0 {
-		var all []string
-		for _, u := range wait {
-			all = withNew(all, waitsFor(u, text))
-		}
-		begin += "; " + unitsText(p, wait, text) + plural(n, " waits for ", " wait for ") + list(all, maxNamed)
+		s = "; " + unitsText(p, wait, text) + plural(n, " waits for ", " wait for ") + list(reasons, maxNamed)
 	}
 	if n := len(blocked); n > 0 {
-		begin += "; " + unitsText(p, blocked, text) + plural(n, " stays unchanged", " stay unchanged")
+		s += "; " + unitsText(p, blocked, text) + plural(n, " stays unchanged", " stay unchanged")
 	}
-	return begin + "."
+	return s
 }
 
 // objects returns the grammatical object for the verb of units, or counts the units if a proposal has many.

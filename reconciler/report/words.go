@@ -77,9 +77,7 @@ func does(u *plan.Plan, v plan.Verb) bool {
 // drainedBy names the nodes that a plan drains.
 func drainedBy(u *plan.Plan) (nodes []string) {
 	for _, a := range stepsOf(u) {
-		for _, n := range a.Impact.Drains {
-			nodes = withNew(nodes, n)
-		}
+		nodes = withNew(nodes, a.Impact.Drains...)
 	}
 	return nodes
 }
@@ -97,9 +95,7 @@ func nodesOf(u *plan.Plan, v plan.Verb) (nodes []string) {
 // restartedBy names the services that a plan restarts.
 func restartedBy(u *plan.Plan) (services []string) {
 	for _, a := range u.Actions {
-		for _, r := range a.Impact.Restarts {
-			services = withNew(services, r)
-		}
+		services = withNew(services, a.Impact.Restarts...)
 	}
 	return services
 }
@@ -108,9 +104,7 @@ func restartedBy(u *plan.Plan) (services []string) {
 func restartedByOperation(u *plan.Plan) (services []string) {
 	for _, a := range u.Actions {
 		if a.Verb == plan.Restart && a.Operation != nil {
-			for _, r := range a.Impact.Restarts {
-				services = withNew(services, r)
-			}
+			services = withNew(services, a.Impact.Restarts...)
 		}
 	}
 	return services
@@ -298,6 +292,14 @@ func sentence(parts []string) string {
 	return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
 }
 
+// phrase names what a verb is about; empty without names.
+func phrase(verb string, names []string) []string {
+	if len(names) == 0 {
+		return nil
+	}
+	return []string{verb + " " + list(names, 4)}
+}
+
 // list is sentence with at most max parts.
 func list(parts []string, max int) string { return sentence(atMost(max, parts, "")) }
 
@@ -309,12 +311,14 @@ func atMost(max int, parts []string, noun string) []string {
 	return append(parts[:max-1:max-1], fmt.Sprintf("%d more%s", len(parts)-max+1, noun))
 }
 
-// withNew adds s to parts, unless they contain it.
-func withNew(parts []string, s string) []string {
-	if slices.Contains(parts, s) {
-		return parts
+// withNew adds each of more to parts, unless they contain it.
+func withNew(parts []string, more ...string) []string {
+	for _, s := range more {
+		if !slices.Contains(parts, s) {
+			parts = append(parts, s)
+		}
 	}
-	return append(parts, s)
+	return parts
 }
 
 // upper returns s with a capital first letter.
