@@ -190,43 +190,62 @@ func (r *View) AuditTail(ctx context.Context, commit string, since time.Time, le
 func readLog[T any](
 	ctx context.Context, r *View, commit, dir string, o LogOrder, decode func([]byte) (T, error),
 ) iter.Seq2[Logged[T], error] {
-	if o.Stray == nil {
-		o.Stray = func(string, string) {}
-	}
 	return func(yield func(Logged[T], error) bool) {
 		fail := func(err error) { yield(Logged[T]{File: dir}, fmt.Errorf("read %s: %w", dir, err)) }
-		root, err := r.objects.Root(commit)
+		l, err := r.openLog(commit, dir, o)
 		if err != nil {
 			fail(err)
 			return
 		}
-		if root.IsZero() {
-			return
-		}
-		e, err := r.objects.Lookup(root, dir)
-		if err != nil {
-			fail(err)
-			return
-		}
-		load := func(seg segment) (loaded, error) { return r.load(seg, o) }
-		segments := oldestFirst(r.ahead(ctx))
-		if o.NewestFirst {
-			segments = newestFirst(r.lastSequence(root, dir))
-		}
-		for seg, err := range segments(r.hours(ctx, dir, e, 4, o), load) {
-			if err != nil {
+		for seg, err := range l.segments(ctx) {
+			switch {
+			case err != nil:
 				fail(err)
 				return
-			}
-			if seg.warning != "" {
+			case seg.warning != "":
 				if !yield(Logged[T]{File: seg.path, Line: 1}, errors.New(seg.warning)) {
 					return
 				}
-				continue
-			}
-			if !readSegment(seg.path, seg.data, o.NewestFirst, decode, yield) {
+			case !readSegment(seg.path, seg.data, o.NewestFirst, decode, yield):
 				return
 			}
+		}
+	}
+}
+
+// logReading reads the segments of a log at a commit.
+type logReading struct {
+	view  *View
+	path  string
+	dir   object.Entry // zero: there is no log
+	last  uint64       // sequence of the last line; the largest integer if it is unknown
+	order LogOrder
+}
+
+func (r *View) openLog(commit, dir string, o LogOrder) (*logReading, error) {
+	if o.Stray == nil {
+		o.Stray = func(string, string) {}
+	}
+	l := &logReading{view: r, path: dir, order: o}
+	root, err := r.objects.Root(commit)
+	if err != nil || root.IsZero() {
+		return l, err
+	}
+	if o.NewestFirst {
+		l.last = r.lastSequence(root, dir)
+	}
+	l.dir, err = r.objects.Lookup(root, dir)
+	return l, err
+}
+
+// segments loads the segments of all hours in the order of reading.
+func (l *logReading) segments(ctx context.Context) iter.Seq2[loaded, error] {
+	hours := func(yield func([]segment, error) bool) { l.hours(ctx, l.path, l.dir, 4, yield) }
+	return func(yield func(loaded, error) bool) {
+		if l.order.NewestFirst {
+			l.newestFirst(hours, yield)
+		} else {
+			l.oldestFirst(ctx, hours, yield)
 		}
 	}
 }
@@ -297,15 +316,15 @@ func (l loaded) first() uint64 {
 	return l.sequence - min(l.sequence, lines-1)
 }
 
-// load reads a segment within the effort of o.
-func (r *View) load(seg segment, o LogOrder) (loaded, error) {
-	data, warning, err := r.objects.Blob(seg.entry, o.effort.segment())
+// load reads a segment within the effort of the reading.
+func (l *logReading) load(seg segment) (loaded, error) {
+	data, warning, err := l.view.objects.Blob(seg.entry, l.order.effort.segment())
 	size := len(data)
 	if warning != "" { // a rejected segment may have cost the maximum
-		size = o.effort.segment()
+		size = l.order.effort.segment()
 	}
 	if err == nil {
-		err = o.effort.spend(size)
+		err = l.order.effort.spend(size)
 	}
 	if err != nil {
 		return loaded{}, fmt.Errorf("%s: %w", seg.path, err)
@@ -327,37 +346,29 @@ func (r *View) lastSequence(root plumbing.Hash, dir string) uint64 {
 	return last
 }
 
-// inOrder loads the segments of all hours in an order.
-type inOrder func(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error]
-
-// oldestFirst has the order of writing. It reads every directory before the first segment. ahead yields the segments
-// that it gets, with their content if it has read them in advance; load reads the others.
-func oldestFirst(ahead func([]segment) iter.Seq2[segment, []byte]) inOrder {
-	return func(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error] {
-		return func(yield func(loaded, error) bool) {
-			var all []segment
-			var broken error
-			for hour, err := range hours {
-				if err != nil {
-					broken = err
-					break
-				}
-				all = append(all, hour...)
-			}
-			slices.SortFunc(all, segment.compare)
-			for seg, data := range ahead(all) {
-				l, err := loaded{segment: seg, data: data}, error(nil)
-				if data == nil {
-					l, err = load(seg)
-				}
-				if !yield(l, err) || err != nil {
-					return
-				}
-			}
-			if broken != nil {
-				yield(loaded{}, broken)
-			}
+// oldestFirst has the order of writing. It reads every directory before the first segment.
+func (l *logReading) oldestFirst(ctx context.Context, hours iter.Seq2[[]segment, error], yield func(loaded, error) bool) {
+	var all []segment
+	var broken error
+	for hour, err := range hours {
+		if err != nil {
+			broken = err
+			break
 		}
+		all = append(all, hour...)
+	}
+	slices.SortFunc(all, segment.compare)
+	for seg, data := range l.view.ahead(ctx, all) {
+		s, err := loaded{segment: seg, data: data}, error(nil)
+		if data == nil {
+			s, err = l.load(seg)
+		}
+		if !yield(s, err) || err != nil {
+			return
+		}
+	}
+	if broken != nil {
+		yield(loaded{}, broken)
 	}
 }
 
@@ -368,36 +379,38 @@ const (
 	fewSegments   = 100 // are not worth it
 )
 
-// ahead reads segments many at once, the next ones while the caller works on those before.
-func (r *View) ahead(ctx context.Context) func([]segment) iter.Seq2[segment, []byte] {
-	return func(all []segment) iter.Seq2[segment, []byte] {
-		return func(yield func(segment, []byte) bool) {
-			// The end of ctx must not look like the end of the log.
-			ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-			parts := make(chan segmentsRead, 1)
-			defer func() {
-				stop()
-				for range parts { // until the reader has ended
-				}
-			}()
-			go func() {
-				defer close(parts)
-				for left := all; len(left) > 0 && ctx.Err() == nil; {
-					part := r.readPart(ctx, left)
-					left = left[len(part.segments):]
-					select {
-					case parts <- part:
-					case <-ctx.Done():
-					}
-				}
-			}()
-			for part := range parts {
-				for _, seg := range part.segments {
-					if !yield(seg, part.of(seg)) {
-						return
-					}
+// ahead yields segments with their content, nil if it has not read it. It reads many at once, the next ones while the
+// caller works on those before.
+func (r *View) ahead(ctx context.Context, all []segment) iter.Seq2[segment, []byte] {
+	return func(yield func(segment, []byte) bool) {
+		// The end of ctx must not look like the end of the log.
+		ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+		parts := make(chan segmentsRead, 1)
+		defer func() {
+			stop()
+			for range parts { // until the reader has ended
+			}
+		}()
+		go r.readParts(ctx, all, parts)
+		for part := range parts {
+			for _, seg := range part.segments {
+				if !yield(seg, part.of(seg)) {
+					return
 				}
 			}
+		}
+	}
+}
+
+// readParts reads segments part by part, and closes parts at the end or when ctx ends.
+func (r *View) readParts(ctx context.Context, left []segment, parts chan<- segmentsRead) {
+	defer close(parts)
+	for len(left) > 0 && ctx.Err() == nil {
+		part := r.readPart(ctx, left)
+		left = left[len(part.segments):]
+		select {
+		case parts <- part:
+		case <-ctx.Done():
 		}
 	}
 }
@@ -436,91 +449,80 @@ func (r *View) readPart(ctx context.Context, left []segment) segmentsRead {
 	return part
 }
 
-// newestFirst is the reverse of oldestFirst for a log whose last line has
-// the sequence last. It reads the directories one by one, the latest hour first.
+// newestFirst is the reverse of oldestFirst. It reads the directories one by one, the latest hour first.
 // Segments with a later sequence than the next one wait in a buffer; they come
 // from a fast clock. The cost follows the segments read, unless the next segment
 // is missing.
-func newestFirst(last uint64) inOrder {
-	return func(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error] {
-		return func(yield func(loaded, error) bool) {
-			following, stop := iter.Pull2(hours)
-			defer stop()
-			var aside []segment // in the order of writing
-			more, next := true, last
-			for {
-				for more && (len(aside) == 0 || aside[len(aside)-1].sequence < next) {
-					hour, err, ok := following()
-					if more = ok; err != nil {
-						yield(loaded{}, err)
-						return
-					}
-					aside = append(aside, hour...)
-					slices.SortFunc(aside, segment.compare)
-				}
-				if len(aside) == 0 {
-					return
-				}
-				l, err := load(aside[len(aside)-1])
-				if !yield(l, err) || err != nil {
-					return
-				}
-				aside = aside[:len(aside)-1]
-				next = min(next, l.first()-min(l.first(), 1))
+func (l *logReading) newestFirst(hours iter.Seq2[[]segment, error], yield func(loaded, error) bool) {
+	following, stop := iter.Pull2(hours)
+	defer stop()
+	var aside []segment // in the order of writing
+	more, next := true, l.last
+	for {
+		for more && (len(aside) == 0 || aside[len(aside)-1].sequence < next) {
+			hour, err, ok := following()
+			if more = ok; err != nil {
+				yield(loaded{}, err)
+				return
 			}
+			aside = append(aside, hour...)
+			slices.SortFunc(aside, segment.compare)
 		}
+		if len(aside) == 0 {
+			return
+		}
+		s, err := l.load(aside[len(aside)-1])
+		if !yield(s, err) || err != nil {
+			return
+		}
+		aside = aside[:len(aside)-1]
+		next = min(next, s.first()-min(s.first(), 1))
 	}
 }
 
 // hours walks the directories with segments, depth levels below dir, in order of
 // their dates or the reverse. It yields the segments of each directory in no
-// order.
-func (r *View) hours(ctx context.Context, path string, dir object.Entry, depth int, o LogOrder) iter.Seq2[[]segment, error] {
-	return func(yield func([]segment, error) bool) {
-		if dir.ID.IsZero() {
-			return
-		}
-		if !dir.IsDir() {
-			o.Stray(path, "a directory should be here")
-			return
-		}
-		if err := ctx.Err(); err != nil {
-			yield(nil, err)
-			return
-		}
-		below, err := r.logEntries(path, dir.ID, depth, o)
-		if err != nil {
-			yield(nil, fmt.Errorf("%s: %w", path, err))
-			return
-		}
-		if depth == 0 {
-			yield(below, nil)
-			return
-		}
-		slices.SortFunc(below, segment.compare)
-		if o.NewestFirst {
-			slices.Reverse(below)
-		}
-		for _, s := range below {
-			for hour, err := range r.hours(ctx, s.path, s.entry, depth-1, o) {
-				if !yield(hour, err) {
-					return
-				}
-			}
+// order. It returns false to stop.
+func (l *logReading) hours(ctx context.Context, path string, dir object.Entry, depth int, yield func([]segment, error) bool) bool {
+	if dir.ID.IsZero() {
+		return true
+	}
+	if !dir.IsDir() {
+		l.order.Stray(path, "a directory should be here")
+		return true
+	}
+	if err := ctx.Err(); err != nil {
+		return yield(nil, err)
+	}
+	below, err := l.entries(path, dir.ID, depth)
+	if err != nil {
+		return yield(nil, fmt.Errorf("%s: %w", path, err))
+	}
+	if depth == 0 {
+		return yield(below, nil)
+	}
+	slices.SortFunc(below, segment.compare)
+	if l.order.NewestFirst {
+		slices.Reverse(below)
+	}
+	for _, s := range below {
+		if !l.hours(ctx, s.path, s.entry, depth-1, yield) {
+			return false
 		}
 	}
+	return true
 }
 
-// logEntries returns the valid entries of a log's directory. They are segments,
+// entries returns the valid entries of a log's directory. They are segments,
 // or directories whose number is used as sequence.
-func (r *View) logEntries(path string, dir plumbing.Hash, depth int, o LogOrder) ([]segment, error) {
-	entries, err := r.objects.Entries(dir)
+func (l *logReading) entries(path string, dir plumbing.Hash, depth int) ([]segment, error) {
+	entries, err := l.view.objects.Entries(dir)
 	if err == nil {
 		size := 0
 		for _, e := range entries {
 			size += len(e.Name) + len(e.ID)
 		}
-		err = o.effort.spend(size)
+		err = l.order.effort.spend(size)
 	}
 	if err != nil {
 		return nil, err
@@ -536,7 +538,7 @@ func (r *View) logEntries(path string, dir plumbing.Hash, depth int, o LogOrder)
 			ok = ok && isDate(s.path, depth)
 		}
 		if !ok || e.IsDir() != (depth > 0) {
-			o.Stray(s.path, "no place for a segment")
+			l.order.Stray(s.path, "no place for a segment")
 			continue
 		}
 		below = append(below, s)
@@ -574,39 +576,43 @@ func logNumber(s string, digits int) (uint64, bool) {
 	return n, err == nil
 }
 
-// segments appends the events and audit records of the batch to the two logs.
-func (w *statusWriter) segments(b reconciler.StatusBatch) error {
-	if n := len(b.Events); n > 0 {
-		var lines bytes.Buffer
-		for _, e := range b.Events {
-			line, err := json.Marshal(e)
-			if err != nil {
-				return fmt.Errorf("event %s: %w", e.EventID, err)
-			}
-			lines.Write(line)
-			lines.WriteByte('\n')
-		}
-		if err := w.segment(eventsDir, b.Events[n-1].OccurredAt, b.Revision.Sequence, b.Revision.Epoch, lines.Bytes()); err != nil {
-			return err
-		}
+// events appends the events of the batch to their log.
+func (w *statusWriter) events(b reconciler.StatusBatch) error {
+	n := len(b.Events)
+	if n == 0 {
+		return nil
 	}
-	if n := len(b.Audit); n > 0 {
-		// All segments go to the hour of the last record, as if they were one
-		// segment.
-		at, lines := b.Audit[n-1].OccurredAt, []byte(nil)
-		for i, r := range b.Audit {
-			line := append(audit.Encode(r), '\n')
-			if len(lines) > 0 && len(lines)+len(line) > maxSegment {
-				if err := w.segment(auditDir, at, b.Audit[i-1].Sequence, b.Revision.Epoch, lines); err != nil {
-					return err
-				}
-				lines = nil
-			}
-			lines = append(lines, line...)
+	var lines bytes.Buffer
+	for _, e := range b.Events {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("event %s: %w", e.EventID, err)
 		}
-		return w.segment(auditDir, at, b.Revision.AuditSequence, b.Revision.Epoch, lines)
+		lines.Write(line)
+		lines.WriteByte('\n')
 	}
-	return nil
+	return w.segment(eventsDir, b.Events[n-1].OccurredAt, b.Revision.Sequence, b.Revision.Epoch, lines.Bytes())
+}
+
+// audit appends the audit records of the batch to their log. All segments go to the hour of the last record, as if they
+// were one segment.
+func (w *statusWriter) audit(b reconciler.StatusBatch) error {
+	n := len(b.Audit)
+	if n == 0 {
+		return nil
+	}
+	at, lines := b.Audit[n-1].OccurredAt, []byte(nil)
+	for i, r := range b.Audit {
+		line := append(audit.Encode(r), '\n')
+		if len(lines) > 0 && len(lines)+len(line) > maxSegment {
+			if err := w.segment(auditDir, at, b.Audit[i-1].Sequence, b.Revision.Epoch, lines); err != nil {
+				return err
+			}
+			lines = nil
+		}
+		lines = append(lines, line...)
+	}
+	return w.segment(auditDir, at, b.Revision.AuditSequence, b.Revision.Epoch, lines)
 }
 
 // usage writes days of usage whole, and closings.

@@ -341,11 +341,10 @@ func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch
 	if err := w.revision(b.Revision); err != nil {
 		return "", err
 	}
-	if err := w.segments(b); err != nil {
-		return "", err
-	}
-	if err := w.usage(b); err != nil {
-		return "", err
+	for _, add := range []func(reconciler.StatusBatch) error{w.events, w.audit, w.usage} {
+		if err := add(b); err != nil {
+			return "", err
+		}
 	}
 	if err := w.put(readmeFile, readme(b.Revision, x, files)); err != nil {
 		return "", err
@@ -410,37 +409,27 @@ func (w *statusWriter) at(path string) (object.Entry, error) {
 // parse them.
 func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) {
 	var files []statusFile
-	add := func(key schema.Key, document any) error {
-		path, err := key.StatusPath()
-		if err != nil {
-			return err
-		}
-		data, err := yaml.Marshal(document)
-		if err != nil {
-			return fmt.Errorf("status of %s: %w", key, err)
-		}
-		// Decoding the written bytes makes the index equal to that after a restart,
-		// and independent of the caller's values.
-		files = append(files, DecodeStatus(path, key, data))
-		return w.put(path, data)
-	}
 	for _, s := range b.Units {
 		s.APIVersion, s.Kind = schema.APIVersion, statusKind(s.Key)
 		if !s.Key.Kind.IsUnit() {
 			return nil, fmt.Errorf("%s is not a unit", s.Key)
 		}
-		if err := add(s.Key, s); err != nil {
+		file, err := w.status(s.Key, s)
+		if err != nil {
 			return nil, err
 		}
+		files = append(files, file)
 	}
 	for _, s := range b.Things {
 		s.APIVersion, s.Kind = schema.APIVersion, statusKind(s.Key)
 		if s.Key.Kind.IsUnit() {
 			return nil, fmt.Errorf("%s is a unit", s.Key)
 		}
-		if err := add(s.Key, s); err != nil {
+		file, err := w.status(s.Key, s)
+		if err != nil {
 			return nil, err
 		}
+		files = append(files, file)
 	}
 	for _, key := range b.Gone {
 		path, err := key.StatusPath()
@@ -451,6 +440,21 @@ func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) 
 		files = append(files, statusFile{path: path, Key: key})
 	}
 	return files, nil
+}
+
+// status writes a status file.
+func (w *statusWriter) status(key schema.Key, document any) (statusFile, error) {
+	path, err := key.StatusPath()
+	if err != nil {
+		return statusFile{}, err
+	}
+	data, err := yaml.Marshal(document)
+	if err != nil {
+		return statusFile{}, fmt.Errorf("status of %s: %w", key, err)
+	}
+	// Decoding the written bytes makes the index equal to that after a restart,
+	// and independent of the caller's values.
+	return DecodeStatus(path, key, data), w.put(path, data)
 }
 
 func (w *statusWriter) revision(v reconciler.Revision) error {

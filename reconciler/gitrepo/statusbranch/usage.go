@@ -44,23 +44,14 @@ var errStopped = errors.New("the caller stopped")
 // UsageOf implements reconciler.UsageReader.
 func (r *View) UsageOf(ctx context.Context, commit, tenant, cluster, first string) iter.Seq2[usage.Record, error] {
 	return func(yield func(usage.Record, error) bool) {
-		err := r.usageDays(commit, first, "", func(root plumbing.Hash, day object.Entry) error {
-			d := usage.Day{Tenant: tenant, Cluster: cluster, Date: day.Name}
-			for file := 1; ; file++ {
-				path := d.Path(file)
-				e, err := r.objects.Lookup(root, path)
-				if err = cmp.Or(ctx.Err(), err); err != nil || e.ID.IsZero() {
-					return err
-				}
-				if !r.readUsage(path, e, func(l Logged[usage.Record], err error) bool {
-					if err != nil {
-						err = fmt.Errorf("%s:%d: %w", l.File, l.Line, err)
-					}
-					return yield(l.Value, err)
-				}) {
-					return errStopped
-				}
+		line := func(l Logged[usage.Record], err error) bool {
+			if err != nil {
+				err = fmt.Errorf("%s:%d: %w", l.File, l.Line, err)
 			}
+			return yield(l.Value, err)
+		}
+		err := r.usageDays(commit, first, "", func(root plumbing.Hash, day object.Entry) error {
+			return r.readDay(ctx, root, usage.Day{Tenant: tenant, Cluster: cluster, Date: day.Name}, line)
 		})
 		if err != nil && !errors.Is(err, errStopped) {
 			yield(usage.Record{}, err)
@@ -68,17 +59,23 @@ func (r *View) UsageOf(ctx context.Context, commit, tenant, cluster, first strin
 	}
 }
 
+// readDay yields the records of all files of a day. It returns errStopped to stop.
+func (r *View) readDay(ctx context.Context, root plumbing.Hash, d usage.Day, yield func(Logged[usage.Record], error) bool) error {
+	for file := 1; ; file++ {
+		path := d.Path(file)
+		e, err := r.objects.Lookup(root, path)
+		if err = cmp.Or(ctx.Err(), err); err != nil || e.ID.IsZero() {
+			return err
+		}
+		if !r.readUsage(path, e, yield) {
+			return errStopped
+		}
+	}
+}
+
 // usageDays visits the directories of days from first to last, in order. It stops at an error.
 func (r *View) usageDays(commit, first, last string, visit func(root plumbing.Hash, day object.Entry) error) error {
-	root, err := r.objects.Root(commit)
-	if err != nil {
-		return err
-	}
-	dir, err := r.directory(root, usageDir)
-	if err != nil {
-		return err
-	}
-	days, err := r.objects.Entries(dir)
+	root, days, err := r.below(commit, usageDir)
 	if err != nil {
 		return err
 	}
@@ -91,6 +88,19 @@ func (r *View) usageDays(commit, first, last string, visit func(root plumbing.Ha
 		}
 	}
 	return nil
+}
+
+// below returns the root of a commit, and the entries of a directory in it.
+func (r *View) below(commit, path string) (root plumbing.Hash, entries []object.Entry, err error) {
+	if root, err = r.objects.Root(commit); err != nil {
+		return root, nil, err
+	}
+	dir, err := r.directory(root, path)
+	if err != nil {
+		return root, nil, err
+	}
+	entries, err = r.objects.Entries(dir)
+	return root, entries, err
 }
 
 // ClosedUsage implements reconciler.UsageReader.
@@ -128,15 +138,7 @@ func (r *View) Closings(ctx context.Context, commit, first, last string) (all []
 
 // closings visits the files of closings, those of a cluster in the order of their days.
 func (r *View) closings(ctx context.Context, commit string, visit func(cluster, day string, e object.Entry) error) error {
-	root, err := r.objects.Root(commit)
-	if err != nil {
-		return err
-	}
-	dir, err := r.directory(root, usage.ClosedDir)
-	if err != nil {
-		return err
-	}
-	clusters, err := r.objects.Entries(dir)
+	_, clusters, err := r.below(commit, usage.ClosedDir)
 	if err != nil {
 		return err
 	}
@@ -149,10 +151,12 @@ func (r *View) closings(ctx context.Context, commit string, visit func(cluster, 
 			return err
 		}
 		for _, e := range days {
-			if day, isDay := strings.CutSuffix(e.Name, ".json"); isDay {
-				if err := cmp.Or(ctx.Err(), visit(cluster.Name, day, e)); err != nil {
-					return err
-				}
+			day, isDay := strings.CutSuffix(e.Name, ".json")
+			if !isDay {
+				continue
+			}
+			if err := cmp.Or(ctx.Err(), visit(cluster.Name, day, e)); err != nil {
+				return err
 			}
 		}
 	}
