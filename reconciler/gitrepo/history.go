@@ -63,18 +63,26 @@ func (r *history) walk(ctx context.Context, tip plumbing.Hash, visit func(object
 		if slices.Contains(shallow, c.ID) {
 			continue
 		}
-		for _, p := range r.parents(c) {
-			if seen[p] {
-				continue
-			}
-			seen[p] = true
-			parent, err := r.Commit(p)
-			if err != nil {
-				r.Damaged("walk history", err)
-				return err
-			}
-			heap.Push(&queue, parent)
+		if err := r.pushParents(&queue, c, seen); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// pushParents adds the parents of a commit that were not seen before.
+func (r *history) pushParents(queue *youngest, c object.Commit, seen map[plumbing.Hash]bool) error {
+	for _, p := range r.parents(c) {
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
+		parent, err := r.Commit(p)
+		if err != nil {
+			r.Damaged("walk history", err)
+			return err
+		}
+		heap.Push(queue, parent)
 	}
 	return nil
 }

@@ -27,16 +27,9 @@ func oldMirrorDir(dir string) string { return filepath.Join(dir, "mirror.old") }
 // the leftovers of a crash.
 func (f *Fetcher) openMirror() error {
 	dir := f.Options.Dir
-	mirror, old := MirrorDir(dir), oldMirrorDir(dir)
-	if !object.FileExists(mirror) && object.FileExists(old) {
-		if err := os.Rename(old, mirror); err != nil { // crash during a replacement
-			return err
-		}
-	}
-	for _, left := range append(scratchDirs(dir), newMirrorDir(dir), old) {
-		if err := os.RemoveAll(left); err != nil {
-			return err
-		}
+	mirror := MirrorDir(dir)
+	if err := endReplacement(dir); err != nil {
+		return err
 	}
 	if err := object.InitStore(mirror); err != nil { // another file is in its place; a cache can be deleted
 		if err := errors.Join(os.RemoveAll(mirror), object.InitStore(mirror)); err != nil {
@@ -55,6 +48,22 @@ func (f *Fetcher) openMirror() error {
 		}
 		if err != nil {
 			f.Damaged("open mirror", err)
+		}
+	}
+	return nil
+}
+
+// endReplacement restores the mirror after a crash during its replacement, and removes what such a crash left.
+func endReplacement(dir string) error {
+	mirror, old := MirrorDir(dir), oldMirrorDir(dir)
+	if !object.FileExists(mirror) && object.FileExists(old) {
+		if err := os.Rename(old, mirror); err != nil {
+			return err
+		}
+	}
+	for _, left := range append(scratchDirs(dir), newMirrorDir(dir), old) {
+		if err := os.RemoveAll(left); err != nil {
+			return err
 		}
 	}
 	return nil

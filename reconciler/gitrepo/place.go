@@ -69,13 +69,8 @@ func findGitDir(start string) (Place, error) {
 		if isGitDir(dot) {
 			return Place{WorkTree: at, GitDir: dot}, nil
 		}
-		if b, err := os.ReadFile(dot); err == nil { // an additional work tree
-			if to, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "gitdir: "); ok {
-				if !filepath.IsAbs(to) {
-					to = filepath.Join(at, to)
-				}
-				return Place{WorkTree: at, GitDir: to}, nil
-			}
+		if to := additionalGitDir(dot); to != "" {
+			return Place{WorkTree: at, GitDir: to}, nil
 		}
 		if isGitDir(at) {
 			return Place{GitDir: at}, nil
@@ -84,6 +79,19 @@ func findGitDir(start string) (Place, error) {
 			return Place{}, fmt.Errorf("%s is not in a Git repository: %w", start, reconciler.ErrNotFound)
 		}
 	}
+}
+
+// additionalGitDir returns the Git directory that the file .git of an additional work tree names; "" for another file.
+func additionalGitDir(dot string) string {
+	b, err := os.ReadFile(dot)
+	to, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "gitdir: ")
+	switch {
+	case err != nil || !ok:
+		return ""
+	case filepath.IsAbs(to):
+		return to
+	}
+	return filepath.Join(filepath.Dir(dot), to)
 }
 
 func isGitDir(dir string) bool {
@@ -133,25 +141,24 @@ func WorkTreeState(ctx context.Context, dir string) (*WorkTree, error) {
 	if err != nil || code != 0 {
 		return nil, errors.Join(err, fmt.Errorf("git status in %s: exit status %d", dir, code))
 	}
+	return workTreeOf(out), nil
+}
+
+// workTreeOf parses the output of git status.
+func workTreeOf(out string) *WorkTree {
+	fields := map[string]int{
+		"?": 1,  // path
+		"1": 8,  // XY sub mH mI mW hH hI path
+		"u": 10, // XY sub m1 m2 m3 mW h1 h2 h3 path
+	}
 	w := &WorkTree{}
 	for line := range strings.SplitSeq(out, "\x00") {
 		kind, rest, _ := strings.Cut(line, " ")
-		switch kind {
-		case "#":
-			if b, ok := strings.CutPrefix(rest, "branch.head "); ok {
-				w.Branch = b
-			}
-		case "?":
-			w.Changed = append(w.Changed, rest)
-		case "1": // XY sub mH mI mW hH hI path
-			if f := strings.SplitN(rest, " ", 8); len(f) == 8 {
-				w.Changed = append(w.Changed, f[7])
-			}
-		case "u": // XY sub m1 m2 m3 mW h1 h2 h3 path
-			if f := strings.SplitN(rest, " ", 10); len(f) == 10 {
-				w.Changed = append(w.Changed, f[9])
-			}
+		if branch, ok := strings.CutPrefix(line, "# branch.head "); ok {
+			w.Branch = branch
+		} else if n := fields[kind]; n > 0 && strings.Count(rest, " ") >= n-1 {
+			w.Changed = append(w.Changed, strings.SplitN(rest, " ", n)[n-1])
 		}
 	}
-	return w, nil
+	return w
 }

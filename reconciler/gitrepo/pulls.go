@@ -109,13 +109,7 @@ func (p *pulls) FetchRef(ctx context.Context, ref string) (head string, err erro
 func (p *pulls) FetchPulls(ctx context.Context, numbers []int) (map[int]string, error) {
 	out := map[int]string{}
 	err := p.session(ctx, func(ctx context.Context, d *download) error {
-		var wants []plumbing.Hash
-		for _, n := range numbers {
-			if h := d.refs[pullRef(n)]; !h.IsZero() && !p.holds(h) && p.refusals.of(pullRef(n), h, p.options.Now()) == nil {
-				wants = append(wants, h)
-			}
-		}
-		if len(wants) > 0 {
+		if wants := p.missing(d, numbers); len(wants) > 0 {
 			size, err := d.fetch(ctx, p.order(wants...))
 			p.scratch.bytes += size
 			if err != nil { // one bad head may fail the whole request
@@ -134,6 +128,16 @@ func (p *pulls) FetchPulls(ctx context.Context, numbers []int) (map[int]string, 
 		return nil, err
 	}
 	return out, nil
+}
+
+// missing returns the heads that are not stored, without those that were refused recently.
+func (p *pulls) missing(d *download, numbers []int) (heads []plumbing.Hash) {
+	for _, n := range numbers {
+		if h := d.refs[pullRef(n)]; !h.IsZero() && !p.holds(h) && p.refusals.of(pullRef(n), h, p.options.Now()) == nil {
+			heads = append(heads, h)
+		}
+	}
+	return heads
 }
 
 // PullEvidence returns the evidence in the head of a pull request: its author and

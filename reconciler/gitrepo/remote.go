@@ -356,24 +356,13 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 		return again.fetch(ctx, o)
 	}
 	d.used = true
-	req := packp.NewUploadPackRequestFromCapabilities(d.caps)
-	req.Wants, req.Haves, req.Depth = o.wants, o.haves, packp.DepthCommits(o.depth)
 	shallow, err := s.Shallow()
 	if err != nil {
 		return 0, err
 	}
-	if o.depth > 0 || len(shallow) > 0 {
-		if err := req.Capabilities.Set(capability.Shallow); err != nil {
-			return 0, err
-		}
-		// The server must know the boundary of our shallow history. Else it leaves
-		// out objects that only older commits contain.
-		req.Shallows = shallow
-	}
-	if d.caps.Supports(capability.NoProgress) {
-		if err := req.Capabilities.Set(capability.NoProgress); err != nil {
-			return 0, err
-		}
+	req, err := d.request(o, shallow)
+	if err != nil {
+		return 0, err
 	}
 	res, err := d.session.UploadPack(ctx, req)
 	if err != nil {
@@ -388,16 +377,7 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 	}
 	defer os.Remove(spool.Name()) //nolint:errcheck // reopening the store removes leftovers
 	defer spool.Close()           //nolint:errcheck // read only by us
-	var in io.Reader = res
-	if req.Capabilities.Supports(capability.Sideband64k) {
-		in = sideband.NewDemuxer(sideband.Sideband64k, res)
-	} else if req.Capabilities.Supports(capability.Sideband) {
-		in = sideband.NewDemuxer(sideband.Sideband, res)
-	}
-	if o.limit > 0 {
-		in = io.LimitReader(in, o.limit+1)
-	}
-	if size, err = io.Copy(spool, in); err != nil {
+	if size, err = io.Copy(spool, packOf(res, req.Capabilities, o.limit)); err != nil {
 		return 0, fmt.Errorf("fetch from %s: %w", d.remote.url, err)
 	}
 	if o.limit > 0 && size > o.limit {
@@ -413,6 +393,38 @@ func (d *download) fetch(ctx context.Context, o order) (size int64, err error) {
 		return size, s.SetShallow(append(shallow, res.Shallows...))
 	}
 	return size, nil
+}
+
+// request asks for what an order wants. The server must know the boundary of our shallow history. Else it leaves out
+// objects that only older commits contain.
+func (d *download) request(o order, shallow []plumbing.Hash) (*packp.UploadPackRequest, error) {
+	req := packp.NewUploadPackRequestFromCapabilities(d.caps)
+	req.Wants, req.Haves, req.Depth, req.Shallows = o.wants, o.haves, packp.DepthCommits(o.depth), shallow
+	if o.depth > 0 || len(shallow) > 0 {
+		if err := req.Capabilities.Set(capability.Shallow); err != nil {
+			return nil, err
+		}
+	}
+	if d.caps.Supports(capability.NoProgress) {
+		if err := req.Capabilities.Set(capability.NoProgress); err != nil {
+			return nil, err
+		}
+	}
+	return req, nil
+}
+
+// packOf reads the pack in a response, and one byte beyond a limit; 0: no limit.
+func packOf(response io.Reader, caps *capability.List, limit int64) io.Reader {
+	switch {
+	case caps.Supports(capability.Sideband64k):
+		response = sideband.NewDemuxer(sideband.Sideband64k, response)
+	case caps.Supports(capability.Sideband):
+		response = sideband.NewDemuxer(sideband.Sideband, response)
+	}
+	if limit > 0 {
+		return io.LimitReader(response, limit+1)
+	}
+	return response
 }
 
 // push moves a branch from old to commit by compare-and-swap and sends pack. The

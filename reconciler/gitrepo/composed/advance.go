@@ -91,17 +91,7 @@ func (k *estateComposer) start(ctx context.Context, r *gitrepo.Fetcher, seen, at
 			return composed{}, err
 		}
 	}
-	candidates := []plumbing.Hash{at.Main}
-	if at.Main.IsZero() {
-		candidates = []plumbing.Hash{seen.Main}
-		if c, err := r.Commit(at.InForce); err == nil && len(c.Parents) > 0 {
-			candidates = append(candidates, c.Parents[len(c.Parents)-1])
-		}
-	}
-	for _, h := range candidates {
-		if !r.Mirror.Has(h) {
-			continue
-		}
+	for _, h := range candidates(r, seen, at) {
 		st, err := k.trace(ctx, r, h, at.Source)
 		if err != nil {
 			return st, err
@@ -109,14 +99,9 @@ func (k *estateComposer) start(ctx context.Context, r *gitrepo.Fetcher, seen, at
 		if _, linked := k.link(h); linked {
 			return st, nil
 		}
-		if h != at.Main {
-			continue
+		if h == at.Main {
+			return st, checkPushed(ctx, r, h, at.Source)
 		}
-		ok, err := r.IsAncestor(ctx, h, at.Source)
-		if err == nil && !ok {
-			err = fmt.Errorf("%s at %s was not composed by Berth: %w", gitrepo.BranchComposed, h, reconciler.ErrRewritten)
-		}
-		return st, err
 	}
 	if accepted.IsZero() { // the last known tip may replace a rewritten main
 		if err := r.Forwards(ctx, r.Options.Branch, seen.Main, at.Source); err != nil {
@@ -125,6 +110,27 @@ func (k *estateComposer) start(ctx context.Context, r *gitrepo.Fetcher, seen, at
 	}
 	c, err := r.Commit(at.Source)
 	return composed{tip: c.ID, tree: c.Tree, platform: c.ID}, err
+}
+
+// checkPushed returns reconciler.ErrRewritten if a commit that Berth did not compose is not in the history of source.
+func checkPushed(ctx context.Context, r *gitrepo.Fetcher, h, source plumbing.Hash) error {
+	pushed, err := r.IsAncestor(ctx, h, source)
+	if err == nil && !pushed {
+		err = fmt.Errorf("%s at %s was not composed by Berth: %w", gitrepo.BranchComposed, h, reconciler.ErrRewritten)
+	}
+	return err
+}
+
+// candidates returns the commits in the mirror from which a composition may continue, the best first.
+func candidates(r *gitrepo.Fetcher, seen, at gitrepo.Tips) []plumbing.Hash {
+	all := []plumbing.Hash{at.Main}
+	if at.Main.IsZero() {
+		all[0] = seen.Main
+		if c, err := r.Commit(at.InForce); err == nil && len(c.Parents) > 0 {
+			all = append(all, c.Parents[len(c.Parents)-1])
+		}
+	}
+	return slices.DeleteFunc(all, func(h plumbing.Hash) bool { return !r.Mirror.Has(h) })
 }
 
 // composing is one run of Advance.
@@ -141,19 +147,9 @@ func (w *composing) platform(ctx context.Context, source, accepted plumbing.Hash
 		return nil // no tenant has its own repository yet
 	}
 	for w.st.platform != source {
-		onwards, err := w.repo.IsAncestor(ctx, w.st.platform, source)
+		ids, onwards, err := w.newSources(ctx, source, accepted)
 		if err != nil {
 			return err
-		}
-		ids := []plumbing.Hash{source}
-		switch {
-		case onwards:
-			if ids, err = w.repo.Between(ctx, w.st.platform, source, maxPush); err != nil {
-				return err
-			}
-		case accepted != source:
-			return fmt.Errorf("branch %s is at %s, which does not descend from %s: %w", w.repo.Options.Branch, source, w.st.platform,
-				reconciler.ErrRewritten)
 		}
 		b := builder{repo: w.repo.Reader}
 		st, learned := w.st, map[plumbing.Hash]link{}
@@ -174,6 +170,23 @@ func (w *composing) platform(ctx context.Context, source, accepted plumbing.Hash
 		}
 	}
 	return nil
+}
+
+// newSources returns the next commits of the platform's branch; source alone, and false, if an operator has accepted that
+// it does not descend from the composed ones.
+func (w *composing) newSources(ctx context.Context, source, accepted plumbing.Hash) (ids []plumbing.Hash, onwards bool, err error) {
+	onwards, err = w.repo.IsAncestor(ctx, w.st.platform, source)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case onwards:
+		ids, err = w.repo.Between(ctx, w.st.platform, source, maxPush)
+		return ids, true, err
+	case accepted != source:
+		return nil, false, fmt.Errorf("branch %s is at %s, which does not descend from %s: %w", w.repo.Options.Branch, source, w.st.platform,
+			reconciler.ErrRewritten)
+	}
+	return []plumbing.Hash{source}, false, nil
 }
 
 // add creates the next composed commit.
@@ -215,21 +228,7 @@ func (w *composing) tenants(ctx context.Context, inForce plumbing.Hash) error {
 			refused[t] = errors.New("it is not listed under tenants in the configuration")
 		}
 	}
-	var asked []string
-	for _, t := range slices.Sorted(maps.Keys(listed)) {
-		s, repository := w.sources[t], listed[t]
-		switch {
-		case s == nil:
-			refused[t] = fmt.Errorf("tenant.yaml names %s: list it under tenants in the configuration, with that URL, if Berth shall "+
-				"fetch from there", gitrepo.Redact(repository.URL))
-		case s.URL != repository.URL:
-			refused[t] = fmt.Errorf("tenant.yaml names %s, and the configuration lists %s: make them equal", gitrepo.Redact(repository.URL),
-				gitrepo.Redact(s.URL))
-		default:
-			s.begin(w.estateComposer, repository.Branch)
-			asked = append(asked, t)
-		}
-	}
+	asked := w.begin(listed, refused)
 	soon, late := make(chan struct{}), make(chan struct{})
 	for after, c := range map[time.Duration]chan struct{}{w.composition.Wait / 10: soon, w.composition.Wait: late} {
 		timer := time.AfterFunc(after, func() { close(c) })
@@ -254,6 +253,25 @@ func (w *composing) tenants(ctx context.Context, inForce plumbing.Hash) error {
 	}
 	w.remark(ctx, listed)
 	return nil
+}
+
+// begin starts the fetches from the repositories that are configured too, and returns their tenants, sorted.
+func (w *composing) begin(listed map[string]*TenantRepository, refused map[string]error) (asked []string) {
+	for _, t := range slices.Sorted(maps.Keys(listed)) {
+		s, repository := w.sources[t], listed[t]
+		switch {
+		case s == nil:
+			refused[t] = fmt.Errorf("tenant.yaml names %s: list it under tenants in the configuration, with that URL, if Berth shall "+
+				"fetch from there", gitrepo.Redact(repository.URL))
+		case s.URL != repository.URL:
+			refused[t] = fmt.Errorf("tenant.yaml names %s, and the configuration lists %s: make them equal", gitrepo.Redact(repository.URL),
+				gitrepo.Redact(s.URL))
+		default:
+			s.begin(w.estateComposer, repository.Branch)
+			asked = append(asked, t)
+		}
+	}
+	return asked
 }
 
 // inForce returns the repositories named by tenants in force. It reads only

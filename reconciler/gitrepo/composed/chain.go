@@ -174,34 +174,43 @@ func (k *estateComposer) stateOf(h plumbing.Hash) (st composed, ok bool) {
 	return st, ok
 }
 
+// composedStep is a commit that says that it was composed.
+type composedStep struct {
+	commit object.Commit
+	link   link
+}
+
+// unknown returns the composed commits up to tip that were not verified, the newest first, and the commit before them.
+func (k *estateComposer) unknown(ctx context.Context, r *gitrepo.Fetcher, tip plumbing.Hash) ([]composedStep, plumbing.Hash, error) {
+	var steps []composedStep
+	for h := tip; ; {
+		if err := ctx.Err(); err != nil {
+			return nil, h, err
+		}
+		if _, known := k.link(h); known {
+			return steps, h, nil
+		}
+		c, err := r.Commit(h)
+		if err != nil {
+			return nil, h, err
+		}
+		l, ok := readLink(c)
+		if !ok {
+			return steps, h, nil
+		}
+		steps = append(steps, composedStep{c, l})
+		h = l.prev
+	}
+}
+
 // trace returns the composition at a tip. It verifies unknown commits by
 // composing their sources again. A commit that differs must be one that people
 // pushed to main, whose tip is source. Otherwise the error is
 // reconciler.ErrRewritten.
 func (k *estateComposer) trace(ctx context.Context, r *gitrepo.Fetcher, tip, source plumbing.Hash) (composed, error) {
-	type step struct {
-		commit object.Commit
-		link   link
-	}
-	var steps []step
-	h := tip
-	for {
-		if err := ctx.Err(); err != nil {
-			return composed{}, err
-		}
-		if _, known := k.link(h); known {
-			break
-		}
-		c, err := r.Commit(h)
-		if err != nil {
-			return composed{}, err
-		}
-		l, ok := readLink(c)
-		if !ok {
-			break
-		}
-		steps = append(steps, step{c, l})
-		h = l.prev
+	steps, h, err := k.unknown(ctx, r, tip)
+	if err != nil {
+		return composed{}, err
 	}
 	root := func(h plumbing.Hash) (composed, error) {
 		c, err := r.Commit(h)
