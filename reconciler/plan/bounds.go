@@ -63,34 +63,14 @@ const forGPUs = "max_gpus_per_instance"
 // outside returns the noncompliance of an instance whose members are on nodes that
 // policy does not allow; nil if all nodes are allowed.
 func outside(b *schema.Bounds, inst *schema.EffectiveUnit, members []Member, nodes map[string]*schema.Node) *schema.Noncompliance {
-	type breach struct {
-		rule, field, is string
-		source          schema.Position
-	}
 	var order []breach
 	found := map[breach][]string{}
-	add := func(m Member, rule, field, is string, source schema.Position) {
-		x := breach{rule, field, is, source}
-		if found[x] == nil {
-			order = append(order, x)
-		}
-		found[x] = append(found[x], m.Name+" on "+m.Node)
-	}
 	for _, m := range members {
-		n := nodes[m.Node]
-		if n == nil {
-			continue
-		}
-		role := "spec.roles." + m.Role
-		if by, ok := refused(b.Regions, n.Spec.Region); ok {
-			add(m, "allowed_regions", "spec.regions", "in region "+n.Spec.Region, by)
-		}
-		if by, ok := refused(b.SKUs, n.Spec.SKU); ok {
-			add(m, "allowed_skus", role+".sku", "of SKU "+n.Spec.SKU, by)
-		}
-		noGPUs := func(r schema.EffectiveRole) bool { return r.Name == m.Role && r.NoGPUs }
-		if m.Loan == nil && b.GPUs != nil && len(n.Spec.Capacity.GPUs) > 0 && slices.ContainsFunc(inst.Roles, noGPUs) {
-			add(m, forGPUs, role+".gpus", "with GPUs that it does not ask for", *b.GPUs)
+		for _, x := range breachesOf(b, inst, m, nodes[m.Node]) {
+			if found[x] == nil {
+				order = append(order, x)
+			}
+			found[x] = append(found[x], m.Name+" on "+m.Node)
 		}
 	}
 	if order == nil {
@@ -114,6 +94,30 @@ func outside(b *schema.Bounds, inst *schema.EffectiveUnit, members []Member, nod
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Message, b.Message))
 	})
 	return out
+}
+
+// breach is what policy does not allow of the node of a member.
+type breach struct {
+	rule, field, is string
+	source          schema.Position
+}
+
+func breachesOf(b *schema.Bounds, inst *schema.EffectiveUnit, m Member, n *schema.Node) (all []breach) {
+	if n == nil {
+		return nil
+	}
+	role := "spec.roles." + m.Role
+	if by, ok := refused(b.Regions, n.Spec.Region); ok {
+		all = append(all, breach{"allowed_regions", "spec.regions", "in region " + n.Spec.Region, by})
+	}
+	if by, ok := refused(b.SKUs, n.Spec.SKU); ok {
+		all = append(all, breach{"allowed_skus", role + ".sku", "of SKU " + n.Spec.SKU, by})
+	}
+	noGPUs := func(r schema.EffectiveRole) bool { return r.Name == m.Role && r.NoGPUs }
+	if m.Loan == nil && b.GPUs != nil && len(n.Spec.Capacity.GPUs) > 0 && slices.ContainsFunc(inst.Roles, noGPUs) {
+		all = append(all, breach{forGPUs, role + ".gpus", "with GPUs that it does not ask for", *b.GPUs})
+	}
+	return all
 }
 
 // refused returns the first layer that does not allow a value.

@@ -345,56 +345,77 @@ const maxOperationID = 128
 // Check returns what is wrong with a request on a unit; want is nil for an unknown unit. It checks
 // what the reader checks of a document.
 func (r OperationRequest) Check(want *schema.EffectiveUnit) error {
-	fail := func(format string, args ...any) error {
-		return fmt.Errorf("request operation %s on %s: "+format, append([]any{r.ID, r.Unit}, args...)...)
+	why := cmp.Or(r.wrongUnit(want), wrongOperation(&r.Spec), wrongForm(&r.Spec))
+	if why == "" {
+		after := &Unit{Effective: *want, Members: declaredMembers(want)}
+		why = Refusal(Operation{Spec: r.Spec}, after, after)
 	}
-	s := r.Spec
+	if why != "" {
+		return fmt.Errorf("request operation %s on %s: %s", r.ID, r.Unit, why)
+	}
+	return nil
+}
+
+func (r OperationRequest) wrongUnit(want *schema.EffectiveUnit) string {
 	switch {
 	case r.ID == "" || len(r.ID) > maxOperationID:
-		return fail("the id has to have 1 to %d bytes", maxOperationID)
+		return fmt.Sprintf("the id has to have 1 to %d bytes", maxOperationID)
 	case want == nil:
-		return fail("there is no such unit in force; check its name")
+		return "there is no such unit in force; check its name"
 	case want.SharedRuntime != "":
-		return fail("it has no members of its own; name the shared runtime %s", want.SharedRuntime)
+		return "it has no members of its own; name the shared runtime " + want.SharedRuntime
+	}
+	return ""
+}
+
+func wrongOperation(s *schema.MemberOperationSpec) string {
+	switch {
 	case !slices.Contains(schema.MemberOperations(), s.Operation):
-		return fail("operation %q is unknown; use one of %s", s.Operation, strings.Join(schema.MemberOperations(), ", "))
+		return fmt.Sprintf("operation %q is unknown; use one of %s", s.Operation, strings.Join(schema.MemberOperations(), ", "))
 	case s.Operation == schema.OpAccept:
-		return fail("a loss is accepted by a MemberOperation in Git only")
+		return "a loss is accepted by a MemberOperation in Git only"
 	case s.Member == "" && !schema.IsOfUnit(s.Operation):
-		return fail("%s needs a member, such as worker-0", s.Operation)
+		return s.Operation + " needs a member, such as worker-0"
 	case (s.Operation == schema.OpLabel) != (len(s.Labels) > 0):
-		return fail("label needs labels, and no other operation has them")
+		return "label needs labels, and no other operation has them"
 	case s.OnJobs != nil && !schema.EndsJobs(s.Operation):
-		return fail("%s ends no jobs; take on_jobs away", s.Operation)
+		return s.Operation + " ends no jobs; take on_jobs away"
 	case s.OnJobs != nil && s.OnJobs.Wait && s.OnJobs.CancelAfterSeconds > 0:
-		return fail("on_jobs waits without end and cancels after a while; keep one of the two")
+		return "on_jobs waits without end and cancels after a while; keep one of the two"
+	}
+	return ""
+}
+
+func wrongForm(s *schema.MemberOperationSpec) string {
+	switch {
 	case !operationReason.MatchString(s.Reason) || strings.TrimSpace(s.Reason) != s.Reason:
-		return fail("the reason has to be one line of 1 to 200 characters, without spaces at its ends")
+		return "the reason has to be one line of 1 to 200 characters, without spaces at its ends"
 	case schema.UnsafeText(s.Reason, false) != "":
-		return fail("the reason holds %s", schema.UnsafeText(s.Reason, false))
+		return "the reason holds " + schema.UnsafeText(s.Reason, false)
 	case s.OnJobs != nil && s.OnJobs.CancelAfterSeconds < 0:
-		return fail("cancel_after_seconds cannot be negative")
+		return "cancel_after_seconds cannot be negative"
 	case len(s.Labels) > maxLabels:
-		return fail("at most %d labels are possible", maxLabels)
+		return fmt.Sprintf("at most %d labels are possible", maxLabels)
 	}
 	for name, value := range s.Labels {
 		if !schema.ValidName(name) || !operationLabel.MatchString(value) {
-			return fail("the label %.40q has to have a name of lower-case letters, digits and dashes, and a value of up to 64 letters, "+
+			return fmt.Sprintf("the label %.40q has to have a name of lower-case letters, digits and dashes, and a value of up to 64 letters, "+
 				"digits and . _ + -", name)
 		}
 	}
-	after := &Unit{Effective: *want}
+	return ""
+}
+
+// declaredMembers returns the members that the roles of a unit declare, without nodes.
+func declaredMembers(want *schema.EffectiveUnit) (all []Member) {
 	for _, role := range want.Roles {
 		if role.ControlPlane {
-			after.Members = append(after.Members, Member{Name: memberName(role.Name, 0), Role: role.Name, ControlPlane: true})
+			all = append(all, Member{Name: memberName(role.Name, 0), Role: role.Name, ControlPlane: true})
 			continue
 		}
 		for i := range role.Count {
-			after.Members = append(after.Members, Member{Name: memberName(role.Name, i), Role: role.Name})
+			all = append(all, Member{Name: memberName(role.Name, i), Role: role.Name})
 		}
 	}
-	if why := Refusal(Operation{Spec: s}, after, after); why != "" {
-		return fail("%s", why)
-	}
-	return nil
+	return all
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -88,8 +89,9 @@ func (u *unit) idle() bool {
 // home is a member on the node of its record.
 type home struct {
 	Member
-	role schema.EffectiveRole
-	node *schema.Node
+	role     schema.EffectiveRole
+	node     *schema.Node
+	asksElse bool // the owner asks for another node than when the member was made
 }
 
 // homes returns the members of u with a node on record that may stay there, those that
@@ -99,39 +101,43 @@ func (u *unit) homes() (stay []home, misplaced map[string]Member, assigned []hom
 	if u.status == nil {
 		return nil, nil, nil
 	}
+	misplaced = map[string]Member{}
 	made, seen := applied(u.status), observed(u.status, u.key)
 	for role, name := range members(u.inst) {
 		node, reason := u.home(role, name)
 		if node == nil {
 			continue
 		}
-		h := home{member(role, name, node, reason), role, node}
-		asks := made != nil && asksElse(made, u.inst, role, name)
+		h := home{member(role, name, node, reason), role, node, made != nil && asksElse(made, u.inst, role, name)}
 		switch {
 		case u.evacuated[name] == node.Key.Name:
-			if misplaced == nil {
-				misplaced = map[string]Member{}
-			}
 			misplaced[name] = h.Member
 		case onlyIntended(seen, name, node.Key.Name):
 			assigned = append(assigned, h)
-		case made != nil && (asks || asksAway(u.bounds, made, role, name, node)) &&
-			len(misfits(u.inst, role, node)) > 0 && !onlyOutside(u.bounds, made, u.inst, role, name, node):
-			if misplaced == nil {
-				misplaced = map[string]Member{}
-			}
+		case made != nil && u.shouldMove(h, made):
 			misplaced[name] = stays(h.Member, made, node)
 		default:
-			switch {
-			case lacksGPUs(role, h.Member) && made != nil:
-				h.GPUs, h.Reason = gpusThatStay(h.Member, made, node, role.GPUs.Count), fewerGPUs
-			case (asks || h.Reason == fewerGPUs) && len(misfits(u.inst, role, node)) == 0:
-				h.Reason = "it is there already, and fits the node: " + wants(u.inst, role)
-			}
-			stay = append(stay, h)
+			stay = append(stay, u.staying(h, made))
 		}
 	}
 	return stay, misplaced, assigned
+}
+
+// shouldMove reports whether the owner asks for another node than that of a member, which does not fit any more.
+func (u *unit) shouldMove(h home, made *Unit) bool {
+	return (h.asksElse || asksAway(u.bounds, made, h.role, h.Name, h.node)) &&
+		len(misfits(u.inst, h.role, h.node)) > 0 && !onlyOutside(u.bounds, made, u.inst, h.role, h.Name, h.node)
+}
+
+// staying returns a member that stays, with the GPUs that its node still has and the reason why it stays.
+func (u *unit) staying(h home, made *Unit) home {
+	switch {
+	case lacksGPUs(h.role, h.Member) && made != nil:
+		h.GPUs, h.Reason = gpusThatStay(h.Member, made, h.node, h.role.GPUs.Count), fewerGPUs
+	case (h.asksElse || h.Reason == fewerGPUs) && len(misfits(u.inst, h.role, h.node)) == 0:
+		h.Reason = "it is there already, and fits the node: " + wants(u.inst, h.role)
+	}
+	return h
 }
 
 // fewerGPUs is the reason of a member that stays on a node which lost GPUs.
@@ -302,13 +308,8 @@ func (u *unit) houseLent(role schema.EffectiveRole, name string) {
 	case reservedForOthers(node, u.key, role):
 		u.block(CodeNoNode, false, "no node for %s: %s is not reserved for %s", name, role.Lent.Node, role.Lent.ProjectID)
 	default:
-		by := "another member"
-		if key, ok := u.takenBy(role.Lent.Node, u.key, true); ok && key.Tenant == u.key.Tenant {
-			by = unitName(key)
-		} else if ok {
-			by = "another tenant"
-		}
-		u.block(CodeNoNode, true, "no node for %s: %s is taken by %s", name, role.Lent.Node, by)
+		u.block(CodeNoNode, true, "no node for %s: %s is taken by %s", name, role.Lent.Node,
+			cmp.Or(u.occupant(role.Lent.Node, true), "another member"))
 	}
 }
 

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,27 +20,20 @@ func (u *unit) find(role schema.EffectiveRole, name string) (*schema.Node, strin
 	var examples []string
 	what := wants(u.inst, role)
 	for _, n := range u.suits(what, u.inst, role) {
-		if u.free(role, n) {
+		switch {
+		case u.free(role, n):
 			fitting++
-			if first == nil {
-				first = n
-			}
+			first = cmp.Or(first, n)
+			continue
+		case first != nil || reservedForOthers(n, u.key, role): // the reason names no unit on a node that is reserved for others
 			continue
 		}
-		// The reason names no unit on a node that is reserved for others.
-		if first != nil || reservedForOthers(n, u.key, role) {
-			continue
-		}
-		by, ok := u.takenBy(n.Key.Name, u.key, !shares(role))
-		if !ok {
+		by := u.occupant(n.Key.Name, !shares(role))
+		if by == "" {
 			continue
 		}
 		if passed++; passed <= 2 {
-			whose := unitName(by)
-			if by.Tenant != u.key.Tenant {
-				whose = "another tenant" // a tenant must not learn another tenant's units
-			}
-			examples = append(examples, n.Key.Name+" is taken by "+whose)
+			examples = append(examples, n.Key.Name+" is taken by "+by)
 		}
 	}
 	if first == nil {
@@ -56,6 +50,19 @@ func (u *unit) find(role schema.EffectiveRole, name string) (*schema.Node, strin
 		reason += "; " + strings.Join(examples, ", ")
 	}
 	return first, reason
+}
+
+// occupant names the first other unit that keeps u off a node; "" without one. A tenant must not learn another tenant's
+// units. exclusive is as in takenBy.
+func (u *unit) occupant(node string, exclusive bool) string {
+	switch by, ok := u.takenBy(node, u.key, exclusive); {
+	case !ok:
+		return ""
+	case by.Tenant != u.key.Tenant:
+		return "another tenant"
+	default:
+		return unitName(by)
+	}
 }
 
 // gpuAdvice returns the next step if nodes fail only because of GPUs that a role does

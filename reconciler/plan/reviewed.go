@@ -215,27 +215,14 @@ func worded(facts []string) []string {
 // difference returns the differing lines of two short lists, with one unchanged line
 // around them; nil if the lists are equal.
 func difference(a, b []string) []DiffLine {
-	// Longest common subsequence; both are bounded.
-	n := make([][]int, len(a)+1)
-	for i := range n {
-		n[i] = make([]int, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
-				n[i][j] = n[i+1][j+1] + 1
-			} else {
-				n[i][j] = max(n[i+1][j], n[i][j+1])
-			}
-		}
-	}
+	common := commonLines(a, b)
 	var all []DiffLine
 	for i, j := 0, 0; i < len(a) || j < len(b); {
 		switch {
 		case i < len(a) && j < len(b) && a[i] == b[j]:
 			all = append(all, DiffLine{" ", a[i]})
 			i, j = i+1, j+1
-		case j == len(b) || i < len(a) && n[i+1][j] >= n[i][j+1]:
+		case j == len(b) || i < len(a) && common[i+1][j] >= common[i][j+1]:
 			all = append(all, DiffLine{"-", a[i]})
 			i++
 		default:
@@ -245,12 +232,30 @@ func difference(a, b []string) []DiffLine {
 	}
 	var out []DiffLine
 	for i, l := range all {
-		near := slices.ContainsFunc(all[max(0, i-1):min(len(all), i+2)], func(x DiffLine) bool { return x.Sign != " " })
-		if l.Sign != " " || near {
+		if slices.ContainsFunc(all[max(0, i-1):min(len(all), i+2)], differs) {
 			out = append(out, l)
 		}
 	}
 	return out
+}
+
+func differs(l DiffLine) bool { return l.Sign != " " }
+
+// commonLines returns the length of the longest common subsequence of a[i:] and b[j:], by i and j. Both are bounded.
+func commonLines(a, b []string) [][]int {
+	n := make([][]int, len(a)+1)
+	for i := range n {
+		n[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			n[i][j] = max(n[i+1][j], n[i][j+1])
+			if a[i] == b[j] {
+				n[i][j] = n[i+1][j+1] + 1
+			}
+		}
+	}
+	return n
 }
 
 // Since returns the difference in steps between before and now, as PullContext has it.
@@ -269,10 +274,8 @@ func Since(before, now *Shown) []DiffLine {
 		return nil, ""
 	}
 	var keys []schema.Key
-	for _, s := range []*Shown{before, now} {
-		for _, u := range s.Units {
-			keys = append(keys, u.Key)
-		}
+	for _, u := range slices.Concat(before.Units, now.Units) {
+		keys = append(keys, u.Key)
 	}
 	slices.SortFunc(keys, schema.Key.Compare)
 	var out []DiffLine
@@ -289,7 +292,7 @@ func Since(before, now *Shown) []DiffLine {
 			continue
 		}
 		for _, l := range difference(was[:min(len(was), maxReviewed+1)], is[:min(len(is), maxReviewed+1)]) {
-			if l.Sign != " " {
+			if differs(l) {
 				out = append(out, l)
 			}
 		}

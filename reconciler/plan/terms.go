@@ -156,6 +156,7 @@ type effects struct {
 
 func effectsOf(actions []Action, groups []JobGroup) effects {
 	var e effects
+	isSized := func(t JobTerms) bool { return t.Before.Sizes != nil }
 	for _, a := range actions {
 		e.rules = append(e.rules, a.Impact.Jobs...)
 		e.joins = e.joins || a.Verb == Join
@@ -165,28 +166,31 @@ func effectsOf(actions []Action, groups []JobGroup) effects {
 			}
 		}
 		for _, t := range a.Impact.Terms {
-			sized := t.Before.Sizes != nil
-			// those of a plan are equal
-			if !sized || !slices.ContainsFunc(e.terms, func(o JobTerms) bool { return o.Before.Sizes != nil }) {
+			if !isSized(t) || !slices.ContainsFunc(e.terms, isSized) { // the sized ones of a plan are equal
 				e.terms = append(e.terms, t)
 			}
 		}
 		e.preempts = append(e.preempts, a.Impact.Preempts...)
 	}
 	for i := range e.terms {
-		used := map[string]int{}
-		for k := range groups {
-			g := &groups[k]
-			if g.Pending || !e.terms[i].selects(g) {
-				continue
-			}
-			for resource, n := range g.asks() {
-				used[resource] += n * g.Count
-			}
-		}
-		e.used = append(e.used, used)
+		e.used = append(e.used, e.terms[i].usedBy(groups))
 	}
 	return e
+}
+
+// usedBy adds up what running jobs that the terms select use, by resource.
+func (t *JobTerms) usedBy(groups []JobGroup) map[string]int {
+	used := map[string]int{}
+	for k := range groups {
+		g := &groups[k]
+		if g.Pending || !t.selects(g) {
+			continue
+		}
+		for resource, n := range g.asks() {
+			used[resource] += n * g.Count
+		}
+	}
+	return used
 }
 
 // later returns what becomes of jobs that no rule selects.

@@ -59,29 +59,42 @@ func (m updateMaker) bring(before order) {
 		case a.ControlPlane || seen && s.State == Unreachable:
 		case !seen:
 			m.join(a, "new member", o)
-		case m.leaves(s) != "" && s.Node != a.Node:
+		case m.leaves(s) == "":
+			m.bringBack(a, s.State, o)
+		case s.Node != a.Node:
 			m.join(a, "moves here from "+s.Node, o)
-		case m.leaves(s) != "" && s.State == Draining && !configured:
+		case s.State != Draining || configured:
+			m.join(a, m.whyReturns(a), o)
+		default:
 			// The control plane learns its new resources when it has left; it joins after that.
-		case m.leaves(s) != "":
-			why := "returns with its new resources"
-			if role, ok := m.plan.After.role(a.Role); ok && lacksGPUs(role, a) {
-				why = fmt.Sprintf("returns with fewer GPUs than the %s that it asks for, as its node has no more", gpus(*role.GPUs))
-				if len(a.GPUs) == 0 {
-					why = fmt.Sprintf("returns without the %s that it asks for, as its node has none", gpus(*role.GPUs))
-				}
-			}
-			m.join(a, why, o)
-		case s.State == Partial:
-			m.join(a, "join incomplete", o)
-		case s.State == Draining: // drained by Berth for an earlier leave or stop
-			m.join(a, "was leaving, and now stays", o)
-		case s.State == Stopped:
-			m.start(a, "stopped; to be started", o)
-		case s.State == Hung:
-			m.start(a, "runs and does not answer; to be restarted if that lasts", o)
 		}
 	}
+}
+
+// bringBack joins or starts a member that stays, if its state asks for it.
+func (m updateMaker) bringBack(a Member, state State, o order) {
+	switch state {
+	case Partial:
+		m.join(a, "join incomplete", o)
+	case Draining: // drained by Berth for an earlier leave or stop
+		m.join(a, "was leaving, and now stays", o)
+	case Stopped:
+		m.start(a, "stopped; to be started", o)
+	case Hung:
+		m.start(a, "runs and does not answer; to be restarted if that lasts", o)
+	}
+}
+
+// whyReturns returns the reason of a join of a member that leaves its node for other resources there.
+func (m updateMaker) whyReturns(a Member) string {
+	role, ok := m.plan.After.role(a.Role)
+	switch {
+	case !ok || !lacksGPUs(role, a):
+		return "returns with its new resources"
+	case len(a.GPUs) == 0:
+		return fmt.Sprintf("returns without the %s that it asks for, as its node has none", gpus(*role.GPUs))
+	}
+	return fmt.Sprintf("returns with fewer GPUs than the %s that it asks for, as its node has no more", gpus(*role.GPUs))
 }
 
 // order names the actions that come before another one.
