@@ -3,13 +3,11 @@ package loop
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
-	"berth/schema"
 )
 
 // adopt takes over the commit that an earlier daemon put in force, so that a restart
@@ -93,41 +91,6 @@ func (t *estateTask) adoptRollouts(units plan.Memory) {
 	for commit, over := range isOver {
 		if over { // the earlier daemon published its end, and removed the review with it
 			t.pulls.RollOuts.End(commit)
-		}
-	}
-}
-
-// read returns the state of a commit of berth/in-force.
-func (t *estateTask) read(ctx context.Context, commit string) (*reconciler.State, error) {
-	tree, err := t.o.Repo.Snapshot(ctx, commit)
-	if err != nil {
-		return nil, err
-	}
-	d, err := t.decider.Read(ctx, tree, t.today())
-	if err != nil {
-		return nil, fmt.Errorf("read back %s: %w", reconciler.Short(commit), err)
-	}
-	st := newState("", commit, t.today(), d)
-	st.Placement = t.decider.Place(d.Effective, t.status.Units())
-	return st, nil
-}
-
-// newState returns the state of a decision about a commit of main that was written
-// as a commit of berth/in-force. It has no placement yet.
-func newState(main, commit, day string, d decide.Decision) *reconciler.State {
-	st := &reconciler.State{
-		Main: main, InForce: commit, Day: day, Desired: d.Desired, Effective: d.Effective, Permitted: d.Permitted, Paused: d.Paused(),
-	}
-	setHeld(st, d.Held)
-	return st
-}
-
-// setHeld sets the held documents of a new state.
-func setHeld(st *reconciler.State, held []schema.Held) {
-	st.Held, st.DeniedBy = held, map[schema.Key]string{}
-	for _, h := range held {
-		if h.Reason == schema.HeldUnauthorised {
-			st.DeniedBy[h.Key] = h.Message
 		}
 	}
 }

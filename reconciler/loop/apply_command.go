@@ -35,7 +35,7 @@ func (t *estateTask) applyCommand(ctx context.Context, old *reconciler.State) (b
 		approved.plans[p.Key] = p.Digest
 	}
 	next := newState(old.Main, commit, t.today(), got.Decision)
-	if err := t.putInForce(ctx, change{
+	if err := t.putInForce(ctx, decidedChange{
 		old: old, next: next, origin: origin{first: of, approval: approved},
 		records: t.decisionRecords(got.Verdicts, old.InForce, got.Decision), events: entitlementEvents(got.Verdicts, got.Desired, t.now()),
 	}); err != nil {

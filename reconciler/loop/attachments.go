@@ -1,9 +1,7 @@
 package loop
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,7 +10,6 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/reconciler/status"
-	"berth/runtimes"
 	"berth/schema"
 )
 
@@ -252,69 +249,6 @@ func attachmentSuspendedBy(st *reconciler.State, key schema.Key, doc *schema.Att
 	return schema.Key{}
 }
 
-// attachments returns the state of each project that is, or shall be, attached to the unit: nil for
-// a unit that is no shared runtime. Pure.
-func (v unitView) attachments(phase plan.Phase, failure string) []plan.AttachmentStatus {
-	key := v.prev.Key
-	if key.Kind != schema.KindSharedRuntime {
-		return nil
-	}
-	applied := map[string]schema.EffectiveAttachment{}
-	unit := v.observed.Unit
-	if unit == nil && v.observed.Presence != plan.Absent && v.prev.Observed != nil {
-		unit = v.prev.Observed.Unit // not known now, and so as before
-	}
-	if unit != nil {
-		for _, a := range unit.Effective.Attachments {
-			applied[a.ProjectID] = a
-		}
-	}
-	found := map[string]plan.AttachmentStatus{}
-	if e := v.st.Desired.SharedRuntime(key.Tenant, key.Name); e != nil && e.Runtime != nil && v.want != nil {
-		for _, id := range e.Runtime.Spec.AttachedProjectIDs {
-			found[id] = plan.AttachmentStatus{ProjectID: id, Phase: plan.AttachmentRequested, Reason: plan.ReasonWithoutTerms,
-				Message: fmt.Sprintf("no Attachment of %s states terms for %s", key, id)}
-		}
-		for name, doc := range e.Attachments {
-			_, is := applied[doc.Spec.ProjectID]
-			found[doc.Spec.ProjectID] = v.attachment(name, doc.Spec.ProjectID, is, phase, failure)
-		}
-	}
-	for id, a := range applied {
-		if _, declared := found[id]; !declared || found[id].Name == "" {
-			found[id] = plan.AttachmentStatus{ProjectID: id, Name: a.Name, Phase: plan.AttachmentAttached, Reason: plan.ReasonDetaching}
-		}
-	}
-	return slices.SortedFunc(maps.Values(found), func(a, b plan.AttachmentStatus) int { return strings.Compare(a.ProjectID, b.ProjectID) })
-}
-
-// attachment returns the state of a project with an Attachment of that name.
-func (v unitView) attachment(name, project string, applied bool, phase plan.Phase, failure string) plan.AttachmentStatus {
-	s := plan.AttachmentStatus{ProjectID: project, Name: name, Phase: plan.AttachmentRequested}
-	if applied {
-		s.Phase = plan.AttachmentAttached
-	}
-	accepted := slices.ContainsFunc(v.want.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == project })
-	switch {
-	case !accepted && applied: // the project has withdrawn, and its jobs end
-		s.Reason = plan.ReasonDetaching
-	case !accepted:
-		s.Reason = plan.ReasonNotAccepted
-		s.Message = fmt.Sprintf("no Instance of %s names the shared runtime %s; the project accepts the terms with one whose "+
-			"shared_runtime is %s", project, v.prev.Key.Name, v.prev.Key.Name)
-	case applied:
-		s.Reason = plan.ReasonAttached
-	case phase == plan.PhaseFailed:
-		s.Phase, s.Reason, s.Message = plan.AttachmentFailed, plan.ReasonFailed, failure
-	default:
-		s.Reason, s.Message = plan.ReasonAttaching, v.waits
-	}
-	if v.prev.Key.Tenant == "" && accepted {
-		s.Message = "" // a failure of the platform's runtime names hosts and projects that a tenant must not know
-	}
-	return s
-}
-
 // changedConditions returns the owners of shared runtimes whose attachments get other conditions with
 // a decision although their documents are the same: a change is held or released, or a pause begins
 // or ends.
@@ -346,44 +280,4 @@ func heldAttachments(st *reconciler.State) map[schema.Key]schema.Held {
 		}
 	}
 	return out
-}
-
-// viewRuntime is the runtime of instances that use a shared runtime. Such an instance exists while its
-// project is attached there. It has no actions: those are the shared runtime's.
-type viewRuntime struct{ status *status.Writer }
-
-// Observe implements runtimes.Runtime.
-func (r viewRuntime) Observe(_ context.Context, s runtimes.Scope) plan.Observed {
-	out := plan.Observed{Key: s.Key, Presence: plan.Absent}
-	if s.Instance == nil {
-		return out // nothing is left of it: the shared runtime detaches the project
-	}
-	key := schema.SharedRuntimeKey(s.Key.Tenant, s.Instance.ControlPlaneScope, s.Instance.SharedRuntime)
-	out.Reason = fmt.Sprintf("%s has not attached %s", key, s.Key.ProjectID())
-	unit := r.status.Unit(key)
-	if unit == nil {
-		return out
-	}
-	for _, a := range unit.Attachments {
-		if a.ProjectID != s.Key.ProjectID() {
-			continue
-		}
-		if a.Phase == plan.AttachmentAttached {
-			return plan.Observed{Key: s.Key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Effective: *s.Instance}}
-		}
-		if a.Message != "" {
-			out.Reason += ": " + a.Message
-		}
-	}
-	return out
-}
-
-// Apply implements runtimes.Runtime.
-func (viewRuntime) Apply(_ context.Context, c runtimes.Change) error {
-	return fmt.Errorf("%s uses a shared runtime and has no action %s", c.Action.Key, c.Action.Verb)
-}
-
-// Impact implements plan.Rules.
-func (viewRuntime) Impact(plan.Verb, string, *plan.Unit, *plan.Unit) plan.Impact {
-	return plan.Impact{}
 }

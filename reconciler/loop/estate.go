@@ -17,10 +17,6 @@ import (
 	"berth/schema/audit"
 )
 
-// maxHeld bounds the held documents in revision.yaml. The branch berth/in-force
-// has all of them.
-const maxHeld = 1000
-
 // reconcile synchronizes the estate once.
 func (t *estateTask) reconcile(ctx context.Context, _ reconciler.Item) (time.Duration, error) {
 	err := t.synchronize(ctx)
@@ -212,12 +208,12 @@ func (t *estateTask) enforce(
 // and origins that are not recorded yet, those of the backlog included.
 func (t *estateTask) account(
 	ctx context.Context, old *reconciler.State, tips reconciler.Tips, decided string, d decide.Decision,
-) (change, error) {
+) (decidedChange, error) {
 	verdicts, err := t.unrecorded(ctx, decided, d.Verdicts)
 	if err != nil {
-		return change{}, err
+		return decidedChange{}, err
 	}
-	c := change{
+	c := decidedChange{
 		old: old, origin: origin{changed: d.Changed, first: d.First, requesters: provenance.Requesters(d.Verdicts)},
 		records: t.decisionRecords(verdicts, tips.InForce, d), events: entitlementEvents(verdicts, d.Desired, t.now()),
 	}
@@ -227,7 +223,7 @@ func (t *estateTask) account(
 	case old != nil && old.InForce != tips.InForce:
 		earlier, err := t.decideBacklog(ctx, old, decided)
 		if err != nil {
-			return change{}, err
+			return decidedChange{}, err
 		}
 		if earlier.Effective != nil {
 			c.origin.changed, c.origin.first = earlier.Changed, earlier.First
@@ -320,7 +316,7 @@ func (t *estateTask) startDay(ctx context.Context, old *reconciler.State) error 
 	}
 	next.Main, next.Permitted, next.Paused = old.Main, old.Permitted, old.Paused
 	setHeld(next, old.Held)
-	return t.putInForce(ctx, change{old: old, next: next})
+	return t.putInForce(ctx, decidedChange{old: old, next: next})
 }
 
 // place places the waiting members again, as nodes became free, and enqueues the

@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -81,4 +82,38 @@ func (t *estateTask) thaw() {
 func (t *estateTask) awaitsAck() bool {
 	st := t.inForce.current()
 	return st == nil || slices.ContainsFunc(st.Held, func(h schema.Held) bool { return h.Ack != "" })
+}
+
+// read returns the state of a commit of berth/in-force.
+func (t *estateTask) read(ctx context.Context, commit string) (*reconciler.State, error) {
+	tree, err := t.o.Repo.Snapshot(ctx, commit)
+	if err != nil {
+		return nil, err
+	}
+	d, err := t.decider.Read(ctx, tree, t.today())
+	if err != nil {
+		return nil, fmt.Errorf("read back %s: %w", reconciler.Short(commit), err)
+	}
+	st := newState("", commit, t.today(), d)
+	st.Placement = t.decider.Place(d.Effective, t.status.Units())
+	return st, nil
+}
+
+// newState returns the state of a decision about a commit of main that was written
+// as a commit of berth/in-force. It has no placement yet.
+func newState(main, commit, day string, d decide.Decision) *reconciler.State {
+	st := &reconciler.State{
+		Main: main, InForce: commit, Day: day, Desired: d.Desired, Effective: d.Effective, Permitted: d.Permitted, Paused: d.Paused(),
+	}
+	setHeld(st, d.Held)
+	return st
+}
+
+// putInForce puts a decision in force, and with it the backlog.
+func (t *estateTask) putInForce(ctx context.Context, c decidedChange) error {
+	if err := t.enforcer.putInForce(ctx, c); err != nil {
+		return err
+	}
+	t.backlog = backlog{}
+	return nil
 }

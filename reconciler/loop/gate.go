@@ -1,19 +1,14 @@
 package loop
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
-	"berth/reconciler/status"
-	"berth/schema"
-	"berth/schema/audit"
 )
 
 const (
@@ -66,7 +61,7 @@ func (t *gate) check(
 	if st.Recorded != nil && changes(st.Recorded, st, p.Key) && !p.Empty() {
 		// The review in the status belongs to the state in force before.
 		g.stopped, g.again = wasStopped(st.Recorded, prev, p.Key), pendingRetry
-		return g.keep(pending("it is not known yet which commit brought it, and so whether this was reviewed"))
+		return g.keep(reviewPending("it is not known yet which commit brought it, and so whether this was reviewed"))
 	}
 	if g.review == nil {
 		return g
@@ -78,7 +73,7 @@ func (t *gate) check(
 		return g
 	case p.Digest == g.review.Meant:
 		return g.approve(g.review)
-	case len(p.Actions) > 0 && within(p, g.repairs()), len(p.Actions) == 0 && !isObserved(p):
+	case len(p.Actions) > 0 && isWithin(p, g.repairs()), len(p.Actions) == 0 && !isObserved(p):
 		return g
 	}
 	numbers, known, err := t.pulls.BroughtBy(ctx, prev.Revision)
@@ -176,10 +171,10 @@ func (t *gate) postpone(g gated, prev *plan.Status, err error) gated {
 		}
 		t.unitLog(prev).Warn("pull request of a change unknown; instance left unchanged", "error", err, "again_in", g.again)
 	}
-	return g.keep(pending(why))
+	return g.keep(reviewPending(why))
 }
 
-func pending(why string) plan.Blocked {
+func reviewPending(why string) plan.Blocked {
 	return plan.Blocked{Code: plan.CodeReviewPending, Wait: true, Message: why}
 }
 
@@ -225,94 +220,12 @@ func isObserved(p plan.Plan) bool {
 		func(b plan.Blocked) bool { return b.Code == plan.CodeUnknown || b.Code == plan.CodeUnreachable })
 }
 
-// within returns true if every action of p is an action of other.
-func within(p, other plan.Plan) bool {
+// isWithin returns true if every action of p is an action of other.
+func isWithin(p, other plan.Plan) bool {
 	return !slices.ContainsFunc(p.Actions, func(a plan.Action) bool {
 		return !slices.ContainsFunc(other.Actions,
 			func(o plan.Action) bool { return o.Verb == a.Verb && o.Member == a.Member && o.Node == a.Node })
 	})
-}
-
-// summary describes a stale plan in one line.
-func summary(s *plan.StalePlan) string {
-	const limit = 4
-	var out []string
-	n := 0
-	for _, l := range s.Diff {
-		if l.Sign != "-" && l.Sign != "+" {
-			continue
-		}
-		if n++; n <= limit {
-			out = append(out, l.Sign+" "+strings.TrimSpace(l.Text))
-		}
-	}
-	if n > limit {
-		out = append(out, fmt.Sprintf("and %d more", n-limit))
-	}
-	return cmp.Or(strings.Join(out, ", "), "planned otherwise")
-}
-
-// staleRecord is the audit record of a held stale plan.
-func staleRecord(s *plan.Status, held *plan.UnitReview, now time.Time) audit.Record {
-	return audit.Record{
-		OccurredAt: now, CorrelationID: s.CorrelationID,
-		Author: audit.Author{Actor: actorBerth}, Action: "plan.held",
-		Resource: audit.About(s.Key, s.App),
-		Outcome: audit.Outcome{Verdict: audit.Held, Rule: string(plan.CodeStale), Reason: fmt.Sprintf("reviewed %s, now %s: %s",
-			cmp.Or(reconciler.Short(held.Stale.Reviewed), "none"), reconciler.Short(held.Stale.Now), summary(held.Stale))},
-		Change: audit.Change{Commit: s.Revision, PullRequest: held.Pull},
-	}
-}
-
-// wasStopped returns true if a unit was stopped as declared before a decision. A unit
-// whose review is still awaited never reached the state before.
-func wasStopped(before *reconciler.State, prev *plan.Status, key schema.Key) bool {
-	if prev != nil && prev.Review != nil {
-		return prev.Review.Stopped
-	}
-	was := before.Unit(key)
-	return was != nil && was.DesiredState == schema.DesiredStopped
-}
-
-// changes returns true if a unit's plan is compared with a reviewed one after a
-// decision: if before is known and the decision changed the desired state of the unit.
-// Lost memory or a freed node do not change it; so before has the assignments of the
-// present placement.
-func changes(before, st *reconciler.State, key schema.Key) bool {
-	return before != nil && (!sameUnit(before, st, key) || !sameDenials(before.Effective.Denied(key), st.Effective.Denied(key)))
-}
-
-// sameUnit returns true if two decisions mean the same for a unit. Units that were not
-// evaluated again are the same value, so the comparison of most units is free.
-func sameUnit(a, b *reconciler.State, key schema.Key) bool {
-	return sameInstance(a, b, key) && schema.SameOperations(a.Effective.Operations(key), b.Effective.Operations(key)) &&
-		slices.EqualFunc(a.Placement.Members(key), b.Placement.Members(key), sameMember)
-}
-
-func sameInstance(a, b *reconciler.State, key schema.Key) bool {
-	x, y := a.Unit(key), b.Unit(key)
-	return x == y || status.EqualJSON(x, y)
-}
-
-// sameMember compares two members without the reason of their placement. Every
-// decision compares every member, so it does not use reflection.
-func sameMember(a, b plan.Member) bool {
-	return a.Name == b.Name && a.Role == b.Role && a.ControlPlane == b.ControlPlane && a.Node == b.Node &&
-		a.Address == b.Address && a.SSHPort == b.SSHPort && a.Region == b.Region && a.SKU == b.SKU &&
-		a.CPUs == b.CPUs && a.Shape == b.Shape && a.MemoryMiB == b.MemoryMiB && a.Misfit == b.Misfit && slices.Equal(a.GPUs, b.GPUs) &&
-		sameLoan(a.Loan, b.Loan)
-}
-
-func sameLoan(a, b *schema.Loan) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	sameRule := a.OnJobs == b.OnJobs || a.OnJobs != nil && b.OnJobs != nil && *a.OnJobs == *b.OnJobs
-	return a.ProjectID == b.ProjectID && a.Until == b.Until && sameRule
-}
-
-func sameDenials(a, b []schema.Decision) bool {
-	return len(a) == 0 && len(b) == 0 || status.EqualJSON(a, b)
 }
 
 // onlyRepairs returns true if p only starts existing members.

@@ -11,19 +11,6 @@ import (
 	"berth/schema"
 )
 
-// counted is a runtime whose calls are counted.
-type counted struct {
-	runtimes.Runtime
-	metrics *Metrics
-	backend string
-}
-
-func (c counted) Apply(ctx context.Context, ch runtimes.Change) error {
-	err := c.Runtime.Apply(ctx, ch)
-	c.metrics.called(c.backend, string(ch.Action.Verb), err == nil)
-	return err
-}
-
 // journal reports the actions on a unit to the rollout of its commit and to the audit
 // log. The intent of an action is in the host's ledger before it has an effect.
 type journal struct {
@@ -77,7 +64,7 @@ func (j *journal) End(_ context.Context, o plan.Outcome) error {
 		record := effectRecord(j.unit, j.credential, o, j.attempt, j.noncompliance, j.now())
 		if operation != nil {
 			record.CorrelationID, record.Change.Commit = operation.CorrelationID, operation.Revision
-			record.Reason += "; operation " + operation.Name + of(operation.RequestedBy)
+			record.Reason += "; operation " + operation.Name + requestedBy(operation.RequestedBy)
 		}
 		j.status.Record(record)
 	}
@@ -85,8 +72,8 @@ func (j *journal) End(_ context.Context, o plan.Outcome) error {
 	return nil
 }
 
-// of names who asked for an operation, if known.
-func of(who string) string {
+// requestedBy names who asked for an operation, if known.
+func requestedBy(who string) string {
 	if who == "" {
 		return ""
 	}

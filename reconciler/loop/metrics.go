@@ -1,11 +1,13 @@
 package loop
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"berth/reconciler"
+	"berth/runtimes"
 )
 
 // Metrics are the metrics of the loop. Their names begin with berth_.
@@ -76,4 +78,17 @@ func result(ok bool) string {
 		return "ok"
 	}
 	return "error"
+}
+
+// counted is a runtime whose calls are counted.
+type counted struct {
+	runtimes.Runtime
+	metrics *Metrics
+	backend string
+}
+
+func (c counted) Apply(ctx context.Context, ch runtimes.Change) error {
+	err := c.Runtime.Apply(ctx, ch)
+	c.metrics.called(c.backend, string(ch.Action.Verb), err == nil)
+	return err
 }

@@ -12,6 +12,9 @@ import (
 	"berth/runtimes"
 )
 
+// observeTimeout is the default of Settings.Observe.
+const observeTimeout = 20 * time.Second
+
 // Options configure a Reconciler.
 type Options struct {
 	Repo   reconciler.Repo

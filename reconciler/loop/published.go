@@ -3,7 +3,6 @@ package loop
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"berth/runtimes"
@@ -139,32 +138,6 @@ func publishedVersion(v *schema.AppVersion) *published {
 		p.bytes[name] = bytesStatus{Source: m.Source, Reference: m.Reference, MediaType: m.MediaType, Digest: m.Digest}
 	}
 	return p
-}
-
-// changedOwners returns, sorted, the tenants, and "" for the platform, that can
-// differ from last, which is nil the first time. Revisions share the parts that did
-// not change. The platform's rules hold for everybody, so a change there changes
-// every owner.
-func changedOwners(last, now *schema.Desired) []string {
-	var out []string
-	all := last == nil || last.Platform != now.Platform
-	if all {
-		out = append(out, "")
-	}
-	for name, t := range now.Tenants {
-		if all || last.Tenants[name] != t {
-			out = append(out, name)
-		}
-	}
-	if last != nil {
-		for name := range last.Tenants {
-			if now.Tenants[name] == nil {
-				out = append(out, name)
-			}
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // bytesStatus is the declared and observed status of the bytes of one reference. Its

@@ -27,6 +27,8 @@ const (
 	maxPlanTries = 8
 	// headMovedRetry is the delay after reconciler.ErrHeadMoved.
 	headMovedRetry = 2 * time.Second
+	// soon is the delay of a reconciliation that follows from the one before.
+	soon = time.Millisecond
 )
 
 // queue is a work queue with its workers. Each queue waits for a different external

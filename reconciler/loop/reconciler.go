@@ -10,6 +10,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/decide"
+	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
 	"berth/reconciler/pulls"
 	"berth/reconciler/status"
@@ -34,7 +35,7 @@ type Reconciler struct {
 	dates     *dates
 	usage     *usageCollector
 	standby   *standby
-	views     views
+	views     *views
 }
 
 // New makes a Reconciler.
@@ -78,6 +79,7 @@ func New(o Options) *Reconciler {
 		misses: map[schema.Key]int{},
 	}
 	r.dates = newDates(r.inForce, o.Repo, o.Log)
+	r.views = &views{inForce: r.inForce, status: r.status, dates: r.dates}
 	r.queues.tasks = r.tasks()
 	return r
 }
@@ -217,6 +219,9 @@ func (r *Reconciler) OperatorError() error {
 // Leadership returns the epoch and the identity that this daemon leads with; 0 before it leads.
 func (r *Reconciler) Leadership() (epoch uint64, leader string) { return r.status.Leadership() }
 
+// View returns the current view; false before the state in force is known.
+func (r *Reconciler) View() (plan.View, bool) { return r.views.current() }
+
 // Node returns a node in force, or nil.
 func (r *Reconciler) Node(name string) *schema.Node {
 	if st := r.inForce.current(); st != nil {
@@ -246,3 +251,11 @@ func (r *Reconciler) Audit(records ...audit.Record) { r.status.RecordExternal(re
 
 // AuditOwed has the records of Options.Owed written soon.
 func (r *Reconciler) AuditOwed() { r.status.RecordOwed() }
+
+// LeaderURL returns where the daemon that leads is reached while this one stands by for it, else "".
+func (r *Reconciler) LeaderURL() string {
+	if url := r.standby.leader.Load(); url != nil {
+		return *url
+	}
+	return ""
+}

@@ -3,7 +3,6 @@ package loop
 import (
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"berth/reconciler"
@@ -12,6 +11,10 @@ import (
 	"berth/reconciler/status"
 	"berth/schema"
 )
+
+// recordTimeout bounds how long a task waits until what it recorded is on the remote, before it
+// does what the record announces.
+const recordTimeout = 15 * time.Second
 
 // recorder records the statuses of units, and informs their dependents: the rollout of
 // the commit, pull requests that show the unit, and members that wait for a node.
@@ -22,7 +25,7 @@ type recorder struct {
 	log    *slog.Logger
 	now    func() time.Time
 
-	following sync.Mutex // held while the statuses of operations follow that of their unit
+	operations operationStatuses
 }
 
 // today returns the UTC day.
@@ -49,7 +52,9 @@ func (r *recorder) set(prev *plan.Status, next plan.Status) bool {
 	if freesNode(prev, &next) {
 		r.queues.add(reconciler.Item{Task: reconciler.TaskPlace})
 	}
-	r.followOperations(prev, &next)
+	if prev == nil || prev.Phase != next.Phase || !status.EqualJSON(prev.Operations, next.Operations) {
+		r.operations.follow(r.status, next.Key)
+	}
 	if prev == nil || !status.EqualJSON(prev.Observed, next.Observed) || !samePending(prev.Operations, next.Operations) {
 		r.pulls.UnitMoved(next.Key)
 	}
@@ -128,4 +133,20 @@ func (r *recorder) logOf(key schema.Key, app, uid, correlationID string) *slog.L
 // unitLog is logOf for the unit of a status.
 func (r *recorder) unitLog(s *plan.Status) *slog.Logger {
 	return r.logOf(s.Key, s.App, s.UID, s.CorrelationID).With("unit", s.Key.String())
+}
+
+// orgOf returns the tenant that a resource belongs to.
+func orgOf(k schema.Key) string {
+	if k.Kind == schema.KindTenant {
+		return k.Name
+	}
+	return k.Tenant
+}
+
+// projectOf returns the id of the project that a resource belongs to.
+func projectOf(k schema.Key) string {
+	if k.Kind == schema.KindProject {
+		return k.Tenant + "." + k.Name
+	}
+	return k.ProjectID()
 }

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -158,54 +159,6 @@ func entitlementEvents(verdicts []decide.Verdict, d *schema.Desired, now time.Ti
 	return out
 }
 
-// orgOf returns the tenant that a resource belongs to.
-func orgOf(k schema.Key) string {
-	if k.Kind == schema.KindTenant {
-		return k.Name
-	}
-	return k.Tenant
-}
-
-// projectOf returns the id of the project that a resource belongs to.
-func projectOf(k schema.Key) string {
-	if k.Kind == schema.KindProject {
-		return k.Tenant + "." + k.Name
-	}
-	return k.ProjectID()
-}
-
-// fateReason returns the reason of the condition of a unit that breaks a policy.
-func fateReason(n *schema.Noncompliance) plan.Reason {
-	switch n.Fate {
-	case schema.FateStopping:
-		return plan.ReasonGrace
-	case schema.FateStopped:
-		return plan.ReasonStopped
-	}
-	return plan.ReasonHeld
-}
-
-// fateMessage describes the consequence for a unit that breaks a policy, the policy
-// and the reason.
-func fateMessage(n *schema.Noncompliance) string {
-	var b strings.Builder
-	switch n.Fate {
-	case schema.FateStopping:
-		fmt.Fprintf(&b, "goes on until %s, then it is stopped", n.Day)
-	case schema.FateStopped:
-		fmt.Fprintf(&b, "is stopped, as its grace ended on %s", n.Day)
-	default:
-		b.WriteString("continues unchanged; changes that do not comply are held")
-	}
-	if n.Source != nil {
-		fmt.Fprintf(&b, " (%s)", n.Source.Place())
-	}
-	for _, d := range n.Because {
-		fmt.Fprintf(&b, "; %s (%s, %s)", d.Message, d.Rule, d.Source.Place())
-	}
-	return b.String()
-}
-
 // missingFateRecords returns the audit records about noncompliant units that the
 // statuses lack: a day began while no daemon ran, or an older version treated the
 // same policies differently.
@@ -225,4 +178,35 @@ func (r *recorder) missingFateRecords(st *reconciler.State, units plan.Memory) [
 			"fate", rec.Action, "message", rec.Reason)
 	}
 	return out
+}
+
+// staleRecord is the audit record of a held stale plan.
+func staleRecord(s *plan.Status, held *plan.UnitReview, now time.Time) audit.Record {
+	return audit.Record{
+		OccurredAt: now, CorrelationID: s.CorrelationID,
+		Author: audit.Author{Actor: actorBerth}, Action: "plan.held",
+		Resource: audit.About(s.Key, s.App),
+		Outcome: audit.Outcome{Verdict: audit.Held, Rule: string(plan.CodeStale), Reason: fmt.Sprintf("reviewed %s, now %s: %s",
+			cmp.Or(reconciler.Short(held.Stale.Reviewed), "none"), reconciler.Short(held.Stale.Now), summary(held.Stale))},
+		Change: audit.Change{Commit: s.Revision, PullRequest: held.Pull},
+	}
+}
+
+// summary describes a stale plan in one line.
+func summary(s *plan.StalePlan) string {
+	const limit = 4
+	var out []string
+	n := 0
+	for _, l := range s.Diff {
+		if l.Sign != "-" && l.Sign != "+" {
+			continue
+		}
+		if n++; n <= limit {
+			out = append(out, l.Sign+" "+strings.TrimSpace(l.Text))
+		}
+	}
+	if n > limit {
+		out = append(out, fmt.Sprintf("and %d more", n-limit))
+	}
+	return cmp.Or(strings.Join(out, ", "), "planned otherwise")
 }

@@ -64,11 +64,3 @@ func (s *standby) wait(ctx context.Context, recorded func(context.Context) (stri
 		}
 	}
 }
-
-// LeaderURL returns where the daemon that leads is reached while this one stands by for it, else "".
-func (r *Reconciler) LeaderURL() string {
-	if url := r.standby.leader.Load(); url != nil {
-		return *url
-	}
-	return ""
-}

@@ -59,7 +59,7 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 		eff := []*schema.Effective{one, other}[turn%2]
 		turn++
 		st := &reconciler.State{Main: "m", InForce: "f", Desired: desired, Effective: eff}
-		require.NoError(t, r.estate.putInForce(context.Background(), change{old: last, next: st}))
+		require.NoError(t, r.estate.putInForce(context.Background(), decidedChange{old: last, next: st}))
 		last = st
 		_, ok := r.View()
 		require.True(t, ok)

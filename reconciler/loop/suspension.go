@@ -9,9 +9,6 @@ import (
 	"berth/schema"
 )
 
-// pauseFile pauses the estate while it is in force.
-const pauseFile = "platform/pause.yaml"
-
 // suspendedCondition returns the condition Suspended of an instance as a state
 // declares it. commit suspends or resumes it, if this is the first status that says
 // so. A resumed instance keeps the condition, False, and its revision is then the commit that
@@ -68,18 +65,4 @@ func withCondition(s plan.Status, c *plan.Condition) plan.Status {
 	})
 	s.Conditions = slices.Insert(s.Conditions, i, *c)
 	return s
-}
-
-// recordPause records the condition Suspended of every instance, as a commit paused
-// or resumed the estate. It is called under the decision lock, so that the statuses
-// and events of one pause are written together.
-func (r *recorder) recordPause(st *reconciler.State, commit string) {
-	for key := range r.status.Units().All() {
-		r.update(key, func(prev *plan.Status) (next plan.Status, ok bool) {
-			if prev == nil {
-				return next, false
-			}
-			return withCondition(*prev, suspendedCondition(st, prev, st.Unit(key), commit)), true
-		})
-	}
 }

@@ -2,8 +2,6 @@ package loop
 
 import (
 	"cmp"
-	"fmt"
-	"strings"
 	"time"
 
 	"berth/reconciler"
@@ -100,18 +98,6 @@ func (v unitView) phase() plan.Phase {
 	default:
 		return plan.PhaseUpdating
 	}
-}
-
-func hasFailed(os []plan.Outcome) bool { return firstFailure(os) != "" }
-
-// firstFailure describes the first action that failed; "": none did.
-func firstFailure(os []plan.Outcome) string {
-	for _, o := range os {
-		if o.State == plan.Failed || o.State == plan.Uncertain {
-			return strings.TrimSpace(fmt.Sprintf("%s %s: %s", o.Verb, o.Member, o.Error))
-		}
-	}
-	return ""
 }
 
 // lost describes the loss of a unit that waits for a person; "": it is not lost.

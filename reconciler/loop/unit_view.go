@@ -23,7 +23,7 @@ type unitView struct {
 	outcomes []plan.Outcome // of this reconciliation; nil: no action was executed
 	acting   bool           // the plan is about to be executed
 	pending  bool           // decided, and not observed since
-	delay
+	hindrance
 	retry   *plan.Retry
 	review  *plan.UnitReview // awaited
 	attempt int
@@ -32,8 +32,8 @@ type unitView struct {
 	operations []plan.Operation // on the unit, as of this reconciliation
 }
 
-// delay says why the plan of a unit is not executed.
-type delay struct {
+// hindrance says why the plan of a unit is not executed.
+type hindrance struct {
 	paused string // why nothing may be executed
 	waits  string // reason why the plan waits, such as jobs
 }
@@ -174,3 +174,6 @@ func (v unitView) serves() bool {
 
 // isGone returns true if the unit was to be deleted and is absent.
 func (v unitView) isGone() bool { return v.want == nil && v.observed.Presence == plan.Absent }
+
+// isComplete reports whether a unit was observed after its creation had finished.
+func isComplete(o *plan.Observed) bool { return o != nil && o.Presence == plan.Present && o.Complete }

@@ -334,18 +334,6 @@ func (c *usageCollector) ratesOf(unit schema.Key, attachment string) string {
 	return detail.BillingPolicyRef
 }
 
-// recordUsage is recordLast for this unit.
-func (r *unitRun) recordUsage(ctx context.Context, jobs []usage.Job) error {
-	return r.usage.recordLast(ctx, r.view.prev, jobs)
-}
-
-// jobsLost announces jobs that the scheduler of the unit lost.
-func (r *unitRun) jobsLost(jobs []plan.LostJob) {
-	if len(jobs) > 0 {
-		r.status.Announce(status.LostJobsEvent(r.view.prev, jobs, r.now()))
-	}
-}
-
 // recordLast puts what jobs of a unit used onto berth/status before their records at the runtime
 // end. Until the remote takes it, the action waits. Accounting has jobs of this unit only, so days before it
 // began count as open, too.

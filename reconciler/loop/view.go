@@ -6,11 +6,16 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
+	"berth/reconciler/status"
 )
 
 // views caches the last View, so that a reader copies nothing: the first reader
 // after a change makes a new one.
 type views struct {
+	inForce *inForce
+	status  *status.Writer
+	dates   *dates
+
 	mu   sync.Mutex // held while a View is made
 	last atomic.Pointer[cachedView]
 }
@@ -22,40 +27,40 @@ type cachedView struct {
 	version uint64 // of the statuses
 }
 
-// View returns the current view; false before the state in force is known.
-func (r *Reconciler) View() (plan.View, bool) {
-	if !r.inForce.known() {
+// current returns the current view; false before the state in force is known.
+func (v *views) current() (plan.View, bool) {
+	if !v.inForce.known() {
 		return plan.View{}, false
 	}
-	if v := r.freshView(); v != nil {
-		return v.View, true
+	if fresh := v.fresh(); fresh != nil {
+		return fresh.View, true
 	}
-	r.views.mu.Lock()
-	defer r.views.mu.Unlock()
-	if v := r.freshView(); v != nil { // another reader made it meanwhile
-		return v.View, true
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if fresh := v.fresh(); fresh != nil { // another reader made it meanwhile
+		return fresh.View, true
 	}
-	r.status.Decision.RLock()
-	defer r.status.Decision.RUnlock()
-	st := r.inForce.current()
+	v.status.Decision.RLock()
+	defer v.status.Decision.RUnlock()
+	st := v.inForce.current()
 	if st == nil {
 		return plan.View{}, false
 	}
-	units, resources, version := r.status.Snapshot()
-	v := &cachedView{plan.View{
+	units, resources, version := v.status.Snapshot()
+	made := &cachedView{plan.View{
 		Main: st.Main, InForce: st.InForce, Desired: st.Desired, Effective: st.Effective, Held: st.Held,
-		Units: units, Things: resources, Dates: r.dates.find, Deleted: r.status.Deleted.Find,
+		Units: units, Things: resources, Dates: v.dates.find, Deleted: v.status.Deleted.Find,
 	}, st, version}
-	r.views.last.Store(v)
-	return v.View, true
+	v.last.Store(made)
+	return made.View, true
 }
 
-// freshView returns the cached View if nothing changed since, or nil. A decision
+// fresh returns the cached View if nothing changed since, or nil. A decision
 // changes units before it replaces the state, so half a decision is never fresh.
-func (r *Reconciler) freshView() *cachedView {
-	st := r.inForce.current()
-	if v := r.views.last.Load(); v != nil && v.st == st && v.version == r.status.Version() {
-		return v
+func (v *views) fresh() *cachedView {
+	st := v.inForce.current()
+	if last := v.last.Load(); last != nil && last.st == st && last.version == v.status.Version() {
+		return last
 	}
 	return nil
 }

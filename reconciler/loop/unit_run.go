@@ -7,47 +7,19 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"berth/reconciler"
 	"berth/reconciler/apply"
 	"berth/reconciler/plan"
+	"berth/reconciler/status"
 	"berth/runtimes"
 	"berth/schema"
+	"berth/schema/usage"
 )
 
-const (
-	// observeTimeout is the default of Settings.Observe.
-	observeTimeout = 20 * time.Second
-	// recordTimeout bounds how long a unit waits until its status is on the remote,
-	// before an action starts.
-	recordTimeout = 15 * time.Second
-	// soon is the delay of a reconciliation that follows from the one before.
-	soon = time.Millisecond
-	// nextStep is the delay after an action that uncovered another one.
-	nextStep = 10 * time.Millisecond
-)
-
-// unitTask brings units to the state in force. One unit is reconciled by one goroutine
-// at a time; different units at the same time.
-type unitTask struct {
-	*recorder
-	inForce     *inForce
-	gate        *gate
-	attachments attachments
-	runtimes    map[string]runtimes.Runtime // by runtime_backend
-	interval    time.Duration               // between two observations of a unit
-	observing   time.Duration               // limit of one observation
-	maxAttempts int
-	metrics     *Metrics
-	usage       *usageCollector
-
-	mu         sync.Mutex
-	continuing map[schema.Key]string // digest of the plan that a unit continues, which had to wait
-	reconciled map[schema.Key]bool   // units that were reconciled in this run
-}
+// nextStep is the delay after an action that uncovered another one.
+const nextStep = 10 * time.Millisecond
 
 // unitRun is one reconciliation of a unit. Its steps are observe, choosePlan, compare
 // (the gate), apply and settle; each uses the results of the earlier ones.
@@ -107,14 +79,6 @@ func (r *unitRun) begin(key schema.Key) bool {
 		return false
 	}
 	return true
-}
-
-// decision returns the state in force and a unit's status, as of one moment. Both
-// are nil before the first decision; the status is nil for an unknown unit.
-func (t *unitTask) decision(key schema.Key) (*reconciler.State, *plan.Status) {
-	t.status.Decision.RLock()
-	defer t.status.Decision.RUnlock()
-	return t.inForce.current(), t.status.Unit(key)
 }
 
 // recordWithoutRuntime records a unit that no runtime of this daemon can serve. One
@@ -366,114 +330,14 @@ func (r *unitRun) settle(ctx context.Context, outcomes []plan.Outcome) (again ti
 	return r.recordAgain(again)
 }
 
-// setContinuing records the digest of the plan that a unit continues; "": none.
-func (t *unitTask) setContinuing(key schema.Key, digest string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if digest == "" {
-		delete(t.continuing, key)
-		return
-	}
-	t.continuing[key] = digest
+// recordUsage is recordLast for this unit.
+func (r *unitRun) recordUsage(ctx context.Context, jobs []usage.Job) error {
+	return r.usage.recordLast(ctx, r.view.prev, jobs)
 }
 
-// record records the status of a view. If another status was recorded since the
-// view was made, it enqueues the unit again and returns false.
-func (t *unitTask) record(v unitView) bool {
-	key := v.prev.Key
-	if !t.recordStatus(v) {
-		t.queues.addUnit(key)
-		return false
+// jobsLost announces jobs that the scheduler of the unit lost.
+func (r *unitRun) jobsLost(jobs []plan.LostJob) {
+	if len(jobs) > 0 {
+		r.status.Announce(status.LostJobsEvent(r.view.prev, jobs, r.now()))
 	}
-	t.mu.Lock()
-	t.reconciled[key] = true
-	t.mu.Unlock()
-	if held := v.review; held != nil && held.Stale != nil &&
-		(v.prev.Review == nil || v.prev.Review.Stale == nil || v.prev.Review.Stale.Now != held.Stale.Now) {
-		record := staleRecord(v.prev, held, t.now())
-		t.status.Record(record)
-		t.unitLog(v.prev).Warn("stale plan held", "pull", held.Pull, "reason", record.Reason, "revision", reconciler.Short(v.prev.Revision))
-	}
-	return true
-}
-
-// isComplete reports whether a unit was observed after its creation had finished.
-func isComplete(o *plan.Observed) bool { return o != nil && o.Presence == plan.Present && o.Complete }
-
-// recordStatus records the status of a view, and of the attachments that follow from it. No
-// decision comes between: else the attachments could be those of the decision before.
-func (t *unitTask) recordStatus(v unitView) bool {
-	t.status.Decision.RLock()
-	defer t.status.Decision.RUnlock()
-	next := v.makeStatus()
-	if isComplete(next.Observed) && !isComplete(v.prev.Observed) {
-		next.BegunOn = t.now().UTC().Format(time.DateOnly)
-	}
-	switch u := next.Observed; {
-	case v.want == nil:
-		next.Made = false
-	case isComplete(u): // an instance on a shared runtime has nothing of its own
-		next.Made = u.Unit == nil || u.Unit.Effective.SharedRuntime == ""
-	}
-	if t.inForce.current() != v.st {
-		return t.set(v.prev, next) // the new decision has recorded the attachments
-	}
-	if t.status.Unit(v.prev.Key) != v.prev {
-		return false
-	}
-	if next.Phase == plan.PhaseDeleted {
-		t.attachments.follow(v.st, &next) // they end before their shared runtime
-	}
-	if !t.set(v.prev, next) {
-		return false
-	}
-	t.attachments.follow(v.st, &next)
-	return true
-}
-
-// isReconciled returns true if a unit was reconciled in this run.
-func (t *unitTask) isReconciled(key schema.Key) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.reconciled[key]
-}
-
-// repeats returns true if after contains an action that p executed with success.
-func repeats(after, p plan.Plan, outcomes []plan.Outcome) bool {
-	for i, o := range outcomes {
-		if o.State == plan.Done && p.Actions[i].Operation == nil &&
-			slices.ContainsFunc(after.Actions, func(a plan.Action) bool { return a.ID == p.Actions[i].ID }) {
-			return true
-		}
-	}
-	return false
-}
-
-func isWaiting(o plan.Outcome) bool { return o.State == plan.Waiting }
-
-// waitReasons returns what the actions that wait are waiting for.
-func waitReasons(outcomes []plan.Outcome) string {
-	var reasons []string
-	for _, o := range outcomes {
-		if isWaiting(o) {
-			reasons = append(reasons, strings.TrimSuffix(o.Error, ": "+runtimes.ErrWaiting.Error()))
-		}
-	}
-	const most = 3
-	if len(reasons) > most {
-		reasons = append(reasons[:most], fmt.Sprintf("and %d more", len(reasons)-most))
-	}
-	return strings.Join(reasons, "; ")
-}
-
-// nextRetry counts one more failure: 5 s doubling to 120 s, terminal after max
-// attempts (requirement E6). left is the plan that remains.
-func nextRetry(prev *plan.Retry, reason string, left plan.Plan, now time.Time, max int) *plan.Retry {
-	n := 1
-	if prev != nil {
-		n = prev.Attempts + 1
-	}
-	delay := min(5*time.Second<<min(n-1, 10), 120*time.Second)
-	return &plan.Retry{Attempts: n, Next: now.Add(delay).UTC().Truncate(time.Second), Reason: reason, Terminal: n >= max,
-		Plan: left.Digest, Actions: len(left.Actions)}
 }

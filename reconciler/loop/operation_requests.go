@@ -1,0 +1,83 @@
+package loop
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/reconciler/status"
+	"berth/schema"
+)
+
+// RequestOperation asks for an operation on a unit without a document, and returns it once
+// berth/status has it. An id that was asked for before returns that operation: it is never done
+// twice. The caller has checked the permission. Operation reads the result.
+func (r *Reconciler) RequestOperation(ctx context.Context, req plan.OperationRequest) (plan.Operation, error) {
+	st := r.inForce.current()
+	if st == nil {
+		return plan.Operation{}, fmt.Errorf("request operation %s: the state in force is not known yet; try again", req.ID)
+	}
+	if err := req.Check(st.Unit(req.Unit)); err != nil {
+		return plan.Operation{}, err
+	}
+	sum := sha256.Sum256([]byte(req.Unit.String() + "\n" + req.ID))
+	asked := plan.Operation{
+		Name: "request-" + hex.EncodeToString(sum[:])[:16], ID: req.ID, IsRequest: true, Spec: req.Spec, Phase: plan.OperationRequested,
+		CorrelationID: req.CorrelationID, RequestedBy: req.RequestedBy, Requested: r.o.Now().UTC().Truncate(time.Second),
+	}
+	var out plan.Operation
+	var fault error
+	r.units.update(req.Unit, func(prev *plan.Status) (plan.Status, bool) {
+		out, fault = asked, nil
+		if prev == nil || isNewUnit(prev) {
+			fault = fmt.Errorf("request operation %s: %s has no status yet; try again", req.ID, req.Unit)
+			return plan.Status{}, false
+		}
+		if i := slices.IndexFunc(prev.Operations, func(o plan.Operation) bool { return o.IsRequest && o.ID == req.ID }); i >= 0 {
+			if out = prev.Operations[i]; !status.EqualJSON(out.Spec, req.Spec) {
+				fault = fmt.Errorf("request operation %s: %w (%s %s); use a new id", req.ID, plan.ErrOperationID, out.Spec.Operation,
+					out.Spec.Member)
+			}
+			return plan.Status{}, false
+		}
+		pending := slices.DeleteFunc(plan.Pending(prev.Operations), func(o plan.Operation) bool { return !o.IsRequest })
+		if len(pending) >= plan.MaxPending {
+			fault = fmt.Errorf("request operation %s: %w on %s: %d; wait until some are done", req.ID, plan.ErrManyPending, req.Unit,
+				len(pending))
+			return plan.Status{}, false
+		}
+		next := *prev
+		next.Operations = append(slices.Clone(prev.Operations), asked)
+		next.Retry = nil // as with a new revision
+		return next, true
+	})
+	if fault != nil {
+		return plan.Operation{}, fault
+	}
+	if err := r.status.Flush(ctx); err != nil {
+		return plan.Operation{}, fmt.Errorf("request operation %s: not recorded yet, and not done before it is: %w", req.ID, err)
+	}
+	if req.Spec.Operation == schema.OpReplace {
+		r.queues.add(reconciler.Item{Task: reconciler.TaskPlace})
+	}
+	r.queues.addUnit(req.Unit)
+	return out, nil
+}
+
+// Operation returns an operation that was requested without a document.
+func (r *Reconciler) Operation(unit schema.Key, id string) (plan.Operation, bool) {
+	s := r.status.Unit(unit)
+	if s == nil {
+		return plan.Operation{}, false
+	}
+	i := slices.IndexFunc(s.Operations, func(o plan.Operation) bool { return o.IsRequest && o.ID == id })
+	if i < 0 {
+		return plan.Operation{}, false
+	}
+	return s.Operations[i], true
+}
