@@ -231,30 +231,38 @@ func (a *artifactScanner) recordFound(p *published, d *schema.Desired, revision 
 		if prev == nil || prev.Revision != revision || !status.EqualJSON(prev, p.next(prev, nil, "")) {
 			return false // the scan records it first, with the commit that changed it
 		}
-		next := p.next(prev, found, "")
-		if prev.Phase == phaseIntent && next.Phase != phaseIntent && next.Phase != string(schema.ArtifactRegistered) {
-			// The owner promoted it before its bytes came: events come in order.
-			registered := *p
-			registered.status = string(schema.ArtifactRegistered)
-			if _, ok := a.status.SetResource(prev, registered.next(prev, found, "")); !ok {
-				continue
-			}
-			prev = a.status.Resource(key)
+		if a.replaceStatus(prev, p, now, found) {
+			return true
 		}
-		changed, ok := a.status.SetResource(prev, next)
-		if !ok {
-			continue
-		}
-		if unverifiedReason(prev) != unverifiedReason(&next) {
-			a.pulls.ReplanLater() // one may promote the artifact
-		}
-		if v := verifiedCondition(found, ""); changed && v.Status != plan.ConditionTrue {
-			a.logOf(key, a.appOf(now, key), "", next.CorrelationID).Warn("artifact not verified", "artifact", key.String(), "artifact_id",
-				schema.ID(next.UID, key),
-				"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", reconciler.Short(next.Revision))
-		}
-		return true
 	}
+}
+
+// replaceStatus records what a verification of p, as in force in now, found. It returns false if prev
+// is no longer the status of p.
+func (a *artifactScanner) replaceStatus(prev *plan.ThingStatus, p *published, now *schema.Desired, found map[string]bytesStatus) bool {
+	key, next := p.head.Key, p.next(prev, found, "")
+	if prev.Phase == phaseIntent && next.Phase != phaseIntent && next.Phase != string(schema.ArtifactRegistered) {
+		// The owner promoted it before its bytes came: events come in order.
+		registered := *p
+		registered.status = string(schema.ArtifactRegistered)
+		if _, ok := a.status.SetResource(prev, registered.next(prev, found, "")); !ok {
+			return false
+		}
+		prev = a.status.Resource(key)
+	}
+	changed, ok := a.status.SetResource(prev, next)
+	if !ok {
+		return false
+	}
+	if unverifiedReason(prev) != unverifiedReason(&next) {
+		a.pulls.ReplanLater() // one may promote the artifact
+	}
+	if v := verifiedCondition(found, ""); changed && v.Status != plan.ConditionTrue {
+		a.logOf(key, a.appOf(now, key), "", next.CorrelationID).Warn("artifact not verified", "artifact", key.String(), "artifact_id",
+			schema.ID(next.UID, key),
+			"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", reconciler.Short(next.Revision))
+	}
+	return true
 }
 
 // isVerifiedAlike returns true if p, as declared in d, is verified in the same way

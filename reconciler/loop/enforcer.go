@@ -107,35 +107,40 @@ func (f *enforcer) requesters(
 // changedUnits lists, sorted, the units that a decision changes, and those without
 // a status. With last, only units that can have changed are compared.
 func changedUnits(old, next *reconciler.State, memory plan.Memory, last *enforced) []schema.Key {
-	candidates := map[schema.Key]bool{}
-	if old == nil || last == nil {
-		for k := range next.Effective.All() {
-			candidates[k] = true
-		}
-		for k := range memory.All() {
-			candidates[k] = true
-		}
-	} else {
-		for k := range schema.Differing(old.Effective, next.Effective) {
-			candidates[k] = true
-		}
-		for k := range plan.ChangedPlacement(old.Placement, next.Placement) {
-			candidates[k] = true
-		}
-		for k := range plan.ChangedMemory(last.memory, memory) {
-			candidates[k] = true
-		}
-		for _, k := range last.units { // their statuses may be lost again
-			candidates[k] = true
-		}
-	}
 	var keys []schema.Key
-	for k := range candidates {
+	for k := range unitsToCompare(old, next, memory, last) {
 		if isChanged(old, next, memory.Get(k), k) {
 			keys = append(keys, k)
 		}
 	}
 	slices.SortFunc(keys, schema.Key.Compare)
+	return keys
+}
+
+// unitsToCompare returns the units that a decision can have changed: without old or last, all of them.
+func unitsToCompare(old, next *reconciler.State, memory plan.Memory, last *enforced) map[schema.Key]bool {
+	keys := map[schema.Key]bool{}
+	if old == nil || last == nil {
+		for k := range next.Effective.All() {
+			keys[k] = true
+		}
+		for k := range memory.All() {
+			keys[k] = true
+		}
+		return keys
+	}
+	for k := range schema.Differing(old.Effective, next.Effective) {
+		keys[k] = true
+	}
+	for k := range plan.ChangedPlacement(old.Placement, next.Placement) {
+		keys[k] = true
+	}
+	for k := range plan.ChangedMemory(last.memory, memory) {
+		keys[k] = true
+	}
+	for _, k := range last.units { // their statuses may be lost again
+		keys[k] = true
+	}
 	return keys
 }
 

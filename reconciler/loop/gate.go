@@ -76,6 +76,11 @@ func (t *gate) check(
 	case len(p.Actions) > 0 && isWithin(p, g.repairs()), len(p.Actions) == 0 && !isObserved(p):
 		return g
 	}
+	return t.checkPulls(ctx, g, prev)
+}
+
+// checkPulls compares the plan with those of the pull requests that brought the revision of the unit.
+func (t *gate) checkPulls(ctx context.Context, g gated, prev *plan.Status) gated {
 	numbers, known, err := t.pulls.BroughtBy(ctx, prev.Revision)
 	if err != nil || !known {
 		return t.postpone(g, prev, err)
@@ -84,7 +89,7 @@ func (t *gate) check(
 		g.review = nil
 		return g
 	}
-	if n, ok := t.shownOn(p, numbers); ok {
+	if n, ok := t.shownOn(g.plan, numbers); ok {
 		return g.approve(&plan.UnitReview{Pull: n, Stopped: g.stopped, Commits: g.review.Commits})
 	}
 	for _, commit := range g.review.Commits {
@@ -113,26 +118,10 @@ func (t *gate) shownOn(p plan.Plan, numbers []int) (pull int, ok bool) {
 // was changed last. Those that were merged together may have shown a part of it each.
 func (t *gate) compare(g gated, numbers []int, prev *plan.Status) gated {
 	p := g.plan
-	var parts []*plan.ReviewedUnit
-	pull, isComing := numbers[0], false
 	if n, ok := t.shownOn(p, numbers); ok {
 		return g.approve(&plan.UnitReview{Pull: n, Stopped: g.stopped, Commits: g.review.Commits})
 	}
-	for _, n := range numbers {
-		shown, next := t.pulls.Shown(n)
-		if shown != nil {
-			if u, _ := shown.Unit(p.Key, p.Digest); u != nil {
-				if len(parts) == 0 {
-					pull = n
-				}
-				parts = append(parts, u)
-			}
-		}
-		if next != nil {
-			_, same := next.Unit(p.Key, p.Digest)
-			isComing = isComing || same
-		}
-	}
+	parts, pull, isComing := t.shownParts(p, numbers)
 	switch {
 	case plan.ShownInParts(p, g.observed, parts):
 		return g.approve(&plan.UnitReview{Pull: pull, Stopped: g.stopped, Commits: g.review.Commits})
@@ -146,6 +135,29 @@ func (t *gate) compare(g gated, numbers []int, prev *plan.Status) gated {
 		reviewed = parts[0]
 	}
 	return g.hold(pull, plan.Stale(reviewed, p, g.observed), prev.Revision)
+}
+
+// shownParts returns what pull requests showed of the unit of a plan, the first of them that showed
+// something (else the first), and whether one is about to show this plan.
+func (t *gate) shownParts(p plan.Plan, numbers []int) (parts []*plan.ReviewedUnit, pull int, isComing bool) {
+	pull = numbers[0]
+	for _, n := range numbers {
+		shown, next := t.pulls.Shown(n)
+		if next != nil {
+			_, same := next.Unit(p.Key, p.Digest)
+			isComing = isComing || same
+		}
+		if shown == nil {
+			continue
+		}
+		if u, _ := shown.Unit(p.Key, p.Digest); u != nil {
+			if len(parts) == 0 {
+				pull = n
+			}
+			parts = append(parts, u)
+		}
+	}
+	return parts, pull, isComing
 }
 
 // approve lets a plan pass. review is restored if none of its actions starts: the

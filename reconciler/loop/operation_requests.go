@@ -32,32 +32,12 @@ func (r *Reconciler) RequestOperation(ctx context.Context, req plan.OperationReq
 	}
 	var out plan.Operation
 	var fault error
-	r.units.update(req.Unit, func(prev *plan.Status) (plan.Status, bool) {
-		out, fault = asked, nil
-		if prev == nil || isNewUnit(prev) {
-			fault = fmt.Errorf("request operation %s: %s has no status yet; try again", req.ID, req.Unit)
-			return plan.Status{}, false
-		}
-		if i := slices.IndexFunc(prev.Operations, func(o plan.Operation) bool { return o.IsRequest && o.ID == req.ID }); i >= 0 {
-			if out = prev.Operations[i]; !status.EqualJSON(out.Spec, req.Spec) {
-				fault = fmt.Errorf("request operation %s: %w (%s %s); use a new id", req.ID, plan.ErrOperationID, out.Spec.Operation,
-					out.Spec.Member)
-			}
-			return plan.Status{}, false
-		}
-		pending := slices.DeleteFunc(plan.Pending(prev.Operations), func(o plan.Operation) bool { return !o.IsRequest })
-		if len(pending) >= plan.MaxPending {
-			fault = fmt.Errorf("request operation %s: %w on %s: %d; wait until some are done", req.ID, plan.ErrManyPending, req.Unit,
-				len(pending))
-			return plan.Status{}, false
-		}
-		next := *prev
-		next.Operations = append(slices.Clone(prev.Operations), asked)
-		next.Retry = nil // as with a new revision
-		return next, true
+	r.units.update(req.Unit, func(prev *plan.Status) (next plan.Status, isNew bool) {
+		next, out, fault = addRequest(prev, req.Unit, asked)
+		return next, fault == nil && len(next.Operations) > len(prev.Operations)
 	})
 	if fault != nil {
-		return plan.Operation{}, fault
+		return plan.Operation{}, fmt.Errorf("request operation %s: %w", req.ID, fault)
 	}
 	if err := r.status.Flush(ctx); err != nil {
 		return plan.Operation{}, fmt.Errorf("request operation %s: not recorded yet, and not done before it is: %w", req.ID, err)
@@ -69,15 +49,42 @@ func (r *Reconciler) RequestOperation(ctx context.Context, req plan.OperationReq
 	return out, nil
 }
 
+// addRequest returns the status of a unit with an operation that is asked for, and that operation: the one that the status
+// has already under its id, with the status unchanged.
+func addRequest(prev *plan.Status, unit schema.Key, asked plan.Operation) (next plan.Status, out plan.Operation, err error) {
+	if prev == nil || isNewUnit(prev) {
+		return next, out, fmt.Errorf("%s has no status yet; try again", unit)
+	}
+	next = *prev
+	if out, ok := requestOf(prev, asked.ID); ok {
+		if !status.EqualJSON(out.Spec, asked.Spec) {
+			err = fmt.Errorf("%w (%s %s); use a new id", plan.ErrOperationID, out.Spec.Operation, out.Spec.Member)
+		}
+		return next, out, err
+	}
+	pending := slices.DeleteFunc(plan.Pending(prev.Operations), func(o plan.Operation) bool { return !o.IsRequest })
+	if len(pending) >= plan.MaxPending {
+		return next, out, fmt.Errorf("%w on %s: %d; wait until some are done", plan.ErrManyPending, unit, len(pending))
+	}
+	next.Operations = append(slices.Clone(prev.Operations), asked)
+	next.Retry = nil // as with a new revision
+	return next, asked, nil
+}
+
+// requestOf returns the operation that was requested under an id.
+func requestOf(s *plan.Status, id string) (plan.Operation, bool) {
+	i := slices.IndexFunc(s.Operations, func(o plan.Operation) bool { return o.IsRequest && o.ID == id })
+	if i < 0 {
+		return plan.Operation{}, false
+	}
+	return s.Operations[i], true
+}
+
 // Operation returns an operation that was requested without a document.
 func (r *Reconciler) Operation(unit schema.Key, id string) (plan.Operation, bool) {
 	s := r.status.Unit(unit)
 	if s == nil {
 		return plan.Operation{}, false
 	}
-	i := slices.IndexFunc(s.Operations, func(o plan.Operation) bool { return o.IsRequest && o.ID == id })
-	if i < 0 {
-		return plan.Operation{}, false
-	}
-	return s.Operations[i], true
+	return requestOf(s, id)
 }

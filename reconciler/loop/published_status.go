@@ -186,23 +186,33 @@ func UnverifiedPromotions(before, after *schema.Desired, status func(schema.Key)
 		was := schema.ArtifactsBefore(before.Tenants[tenant], t)
 		for _, project := range t.Projects {
 			for _, a := range project.Artifacts {
-				old := was(a)
-				if a.Spec.Status != schema.ArtifactPromoted || old == nil || old.Spec.Status == schema.ArtifactPromoted {
-					continue
-				}
-				if why := unverifiedReason(status(old.Key)); why != "" {
-					at := a.At("spec.status")
-					out = append(out, schema.Diagnostic{
-						Severity: schema.SeverityWarning, Code: schema.CodeArtifactUnseen, File: a.File, Line: at.Line, Column: at.Column,
-						Path:    "spec.status",
-						Message: "it is promoted once its bytes are found, and stays what it is until then; when Berth looked last: " + why,
-					})
+				if old := was(a); isPromotion(old, a) {
+					out = append(out, promotionWarnings(a, status(old.Key))...)
 				}
 			}
 		}
 	}
 	schema.SortDiagnostics(out)
 	return out
+}
+
+// isPromotion returns true if a change promotes an artifact. old is nil for a new one.
+func isPromotion(old, now *schema.Artifact) bool {
+	return old != nil && old.Spec.Status != schema.ArtifactPromoted && now.Spec.Status == schema.ArtifactPromoted
+}
+
+// promotionWarnings returns the warning about an artifact that is promoted before its bytes are found.
+func promotionWarnings(a *schema.Artifact, s *plan.ThingStatus) []schema.Diagnostic {
+	why := unverifiedReason(s)
+	if why == "" {
+		return nil
+	}
+	at := a.At("spec.status")
+	return []schema.Diagnostic{{
+		Severity: schema.SeverityWarning, Code: schema.CodeArtifactUnseen, File: a.File, Line: at.Line, Column: at.Column,
+		Path:    "spec.status",
+		Message: "it is promoted once its bytes are found, and stays what it is until then; when Berth looked last: " + why,
+	}}
 }
 
 // unverifiedReason returns why the bytes of a resource are not verified; "": they

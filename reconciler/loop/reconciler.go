@@ -182,9 +182,7 @@ func (r *Reconciler) lead(ctx context.Context) bool {
 			return false
 		}
 		r.o.Log.Warn("leadership not taken yet", "error", err, "again_in", wait)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !sleep(ctx, wait) {
 			return false
 		}
 	}

@@ -42,25 +42,43 @@ func (s *standby) wait(ctx context.Context, recorded func(context.Context) (stri
 			url, err := recorded(ctx)
 			switch {
 			case err != nil && leader != "": // the leader that is known counts
-			case err != nil || url == "" || url == s.peers.URL || s.peers.URL == "":
+			case err != nil || !s.isPeer(url):
 				return ctx.Err() == nil // an error: taking leadership meets it again, and reports it
 			case url != leader:
 				leader, misses = url, 0
 			}
 		}
 		if s.peers.Leads(ctx, leader) {
-			if s.leader.Swap(&leader) == nil {
-				s.log.Info("standing by; another daemon leads", "leader_url", leader)
-			}
+			s.follow(leader)
 			misses = 0
 		} else if misses++; misses >= maxMisses {
 			s.log.Warn("leader does not answer; taking leadership", "leader_url", leader)
 			return ctx.Err() == nil
 		}
-		select {
-		case <-time.After(time.Until(next)):
-		case <-ctx.Done():
+		if !sleep(ctx, time.Until(next)) {
 			return false
 		}
+	}
+}
+
+// follow notes that the daemon at a URL leads.
+func (s *standby) follow(url string) {
+	if s.leader.Swap(&url) == nil {
+		s.log.Info("standing by; another daemon leads", "leader_url", url)
+	}
+}
+
+// isPeer returns true if this daemon stands by for a leader at a URL.
+func (s *standby) isPeer(url string) bool {
+	return url != "" && url != s.peers.URL && s.peers.URL != ""
+}
+
+// sleep waits, and returns false if ctx ends before that.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }

@@ -17,16 +17,7 @@ func (v unitView) attachments(phase plan.Phase, failure string) []plan.Attachmen
 	if key.Kind != schema.KindSharedRuntime {
 		return nil
 	}
-	applied := map[string]schema.EffectiveAttachment{}
-	unit := v.observed.Unit
-	if unit == nil && v.observed.Presence != plan.Absent && v.prev.Observed != nil {
-		unit = v.prev.Observed.Unit // not known now, and so as before
-	}
-	if unit != nil {
-		for _, a := range unit.Effective.Attachments {
-			applied[a.ProjectID] = a
-		}
-	}
+	applied := v.appliedAttachments()
 	found := map[string]plan.AttachmentStatus{}
 	if e := v.st.Desired.SharedRuntime(key.Tenant, key.Name); e != nil && e.Runtime != nil && v.want != nil {
 		for _, id := range e.Runtime.Spec.AttachedProjectIDs {
@@ -44,6 +35,21 @@ func (v unitView) attachments(phase plan.Phase, failure string) []plan.Attachmen
 		}
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b plan.AttachmentStatus) int { return strings.Compare(a.ProjectID, b.ProjectID) })
+}
+
+// appliedAttachments returns the attachments that the unit was applied with, by project.
+func (v unitView) appliedAttachments() map[string]schema.EffectiveAttachment {
+	unit := v.observed.Unit
+	if unit == nil && v.observed.Presence != plan.Absent && v.prev.Observed != nil {
+		unit = v.prev.Observed.Unit // not known now, and so as before
+	}
+	applied := map[string]schema.EffectiveAttachment{}
+	if unit != nil {
+		for _, a := range unit.Effective.Attachments {
+			applied[a.ProjectID] = a
+		}
+	}
+	return applied
 }
 
 // attachment returns the state of a project with an Attachment of that name.

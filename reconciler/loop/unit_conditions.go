@@ -18,7 +18,28 @@ func (v unitView) conditions(phase plan.Phase, failure string, members []plan.Me
 		blocked = &v.plan.Blocked[0]
 	}
 	v.addReady(l, phase, failure, blocked)
+	v.addProgress(l, phase, blocked)
+	l.setAuthorized(v.st.Denied(v.prev.Key))
+	if v.want != nil {
+		v.addRules(l)
+	}
+	if out := v.outOfService(members, failure); out != "" {
+		l.set(plan.ConditionDegraded, true, plan.ReasonMembersOutOfService, out)
+	}
+	if len(v.observed.Drift) > 0 {
+		d := v.observed.Drift[0]
+		message := strings.TrimSpace(d.Member + " " + d.Detail)
+		if more := len(v.observed.Drift) - 1; more > 0 {
+			message += fmt.Sprintf("; and %d more", more)
+		}
+		l.set(plan.ConditionDriftDetected, true, d.What.Reason(), message)
+	}
+	slices.SortFunc(l.list, func(a, b plan.Condition) int { return cmp.Compare(a.Type, b.Type) })
+	return l.list
+}
 
+// addProgress adds the conditions Reconciling and Stalled.
+func (v unitView) addProgress(l *conditionList, phase plan.Phase, blocked *plan.Blocked) {
 	isTerminal := v.retry != nil && v.retry.Terminal
 	needsPerson := v.observed.Presence == plan.Unknown && v.observed.NeedsPerson
 	isStalled := isTerminal || v.paused != "" || needsPerson || (blocked != nil && !blocked.Wait)
@@ -42,23 +63,6 @@ func (v unitView) conditions(phase plan.Phase, failure string, members []plan.Me
 	default:
 		l.set(plan.ConditionStalled, false, plan.ReasonNone, "")
 	}
-	l.setAuthorized(v.st.Denied(v.prev.Key))
-	if v.want != nil {
-		v.addRules(l)
-	}
-	if out := v.outOfService(members, failure); out != "" {
-		l.set(plan.ConditionDegraded, true, plan.ReasonMembersOutOfService, out)
-	}
-	if len(v.observed.Drift) > 0 {
-		d := v.observed.Drift[0]
-		message := strings.TrimSpace(d.Member + " " + d.Detail)
-		if more := len(v.observed.Drift) - 1; more > 0 {
-			message += fmt.Sprintf("; and %d more", more)
-		}
-		l.set(plan.ConditionDriftDetected, true, d.What.Reason(), message)
-	}
-	slices.SortFunc(l.list, func(a, b plan.Condition) int { return cmp.Compare(a.Type, b.Type) })
-	return l.list
 }
 
 // maxOutOfService limits the members that are named with their reasons.
@@ -67,10 +71,7 @@ const maxOutOfService = 3
 // outOfService describes the workers that take no jobs: those that run and are out of service, and, once the instance serves or
 // has failed, those that do not run. Empty: there are none.
 func (v unitView) outOfService(members []plan.MemberStatus, failure string) string {
-	details := map[string]string{}
-	for _, m := range v.observed.Members {
-		details[m.Name] = m.Detail
-	}
+	isCounted := failure != "" || v.serves()
 	var out []string
 	workers := 0
 	for _, m := range members {
@@ -79,11 +80,8 @@ func (v unitView) outOfService(members []plan.MemberStatus, failure string) stri
 		}
 		workers++
 		why := m.OutOfService
-		if m.State != plan.Running && (failure != "" || v.serves()) {
-			why = cmp.Or(string(m.State), "not joined")
-			if d := details[m.Name]; d != "" {
-				why += ", " + d
-			}
+		if m.State != plan.Running && isCounted {
+			why = v.stateDetail(m)
 		}
 		if why != "" {
 			out = append(out, fmt.Sprintf("%s on %s: %s", m.Name, m.Node, why))
@@ -100,6 +98,17 @@ func (v unitView) outOfService(members []plan.MemberStatus, failure string) stri
 		text += "; last attempt: " + v.retry.Reason
 	}
 	return text
+}
+
+// stateDetail describes a member that does not run.
+func (v unitView) stateDetail(m plan.MemberStatus) string {
+	why := cmp.Or(string(m.State), "not joined")
+	for _, o := range slices.Backward(v.observed.Members) {
+		if o.Name == m.Name && o.Detail != "" {
+			return why + ", " + o.Detail
+		}
+	}
+	return why
 }
 
 // addReady adds the condition Ready.

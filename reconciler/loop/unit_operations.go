@@ -83,18 +83,31 @@ func (v *unitView) finishOperations(now time.Time) {
 		if o.IsFinished() {
 			continue
 		}
-		name := o.Spec.Member
-		m, isMember := u.Member(name)
-		at := slices.IndexFunc(v.observed.Members, func(s plan.MemberState) bool { return s.Name == name })
-		why := plan.Refusal(*o, u, after)
-		switch {
-		case why != "":
+		if why := plan.Refusal(*o, u, after); why != "" {
 			o.Finish(plan.OperationFailed, why, now)
-		case o.Verb() == plan.Remove && !isMember && at < 0:
-			o.Finish(plan.OperationDone, name+" is no longer a member", now)
-		case o.Verb() == plan.Replace && o.From != "" && isMember && m.Node != o.From && at >= 0 && v.observed.Members[at].Node == m.Node &&
-			v.observed.Members[at].State == plan.Running:
-			o.Finish(plan.OperationDone, fmt.Sprintf("%s moved from %s to %s", name, o.From, m.Node), now)
+		} else if result := v.effectOf(o, u); result != "" {
+			o.Finish(plan.OperationDone, result, now)
 		}
 	}
+}
+
+// effectOf describes the effect of an operation that the observation of a unit shows; "": it shows none.
+func (v unitView) effectOf(o *plan.Operation, u *plan.Unit) string {
+	name := o.Spec.Member
+	m, isMember := u.Member(name)
+	at := slices.IndexFunc(v.observed.Members, func(s plan.MemberState) bool { return s.Name == name })
+	switch o.Verb() {
+	case plan.Remove:
+		if !isMember && at < 0 {
+			return name + " is no longer a member"
+		}
+	case plan.Replace:
+		if o.From == "" || !isMember || m.Node == o.From || at < 0 {
+			return ""
+		}
+		if s := v.observed.Members[at]; s.Node == m.Node && s.State == plan.Running {
+			return fmt.Sprintf("%s moved from %s to %s", name, o.From, m.Node)
+		}
+	}
+	return ""
 }

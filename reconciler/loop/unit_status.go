@@ -139,24 +139,7 @@ func (v unitView) memberStatuses() []plan.MemberStatus {
 	}
 	var out []plan.MemberStatus
 	put := func(m plan.Member) {
-		ms := plan.MemberStatus{Member: m, Placed: m.Reason}
-		ms.Reason = ""
-		was := remembered[m.Name]
-		if was.Node != m.Node {
-			was = plan.MemberStatus{}
-		}
-		ms.Placed = cmp.Or(ms.Placed, was.Placed)
-		var references map[string]string
-		switch o, ok := observed[m.Name]; {
-		case ok && o.Node == m.Node && o.References != nil:
-			ms.State, ms.Note, ms.OutOfService, references = o.State, o.Note, o.OutOfService, o.References
-		case ok && o.Node == m.Node: // as in a status: an observation in one has no texts
-			ms.State, ms.Note, ms.OutOfService, references = o.State, was.Note, was.OutOfService, referencesOf(was)
-		case v.observed.Presence == plan.Unknown:
-			ms.State, ms.Note, ms.OutOfService, references = was.State, was.Note, was.OutOfService, referencesOf(was)
-		}
-		ms.Integration = v.integration(references)
-		out = append(out, ms)
+		out = append(out, v.memberStatus(m, observed[m.Name], remembered[m.Name]))
 		delete(observed, m.Name)
 	}
 	if v.want != nil {
@@ -175,6 +158,26 @@ func (v unitView) memberStatuses() []plan.MemberStatus {
 		out = v.prev.Members
 	}
 	return out
+}
+
+// memberStatus returns the status of a member. o is its observation, and was its status before; zero: there is none.
+func (v unitView) memberStatus(m plan.Member, o plan.MemberState, was plan.MemberStatus) plan.MemberStatus {
+	if was.Node != m.Node {
+		was = plan.MemberStatus{}
+	}
+	ms := plan.MemberStatus{Member: m, Placed: cmp.Or(m.Reason, was.Placed)}
+	ms.Reason = ""
+	var references map[string]string
+	switch isObserved := o.Name != "" && o.Node == m.Node; {
+	case isObserved && o.References != nil:
+		ms.State, ms.Note, ms.OutOfService, references = o.State, o.Note, o.OutOfService, o.References
+	case isObserved: // as in a status: an observation in one has no texts
+		ms.State, ms.Note, ms.OutOfService, references = o.State, was.Note, was.OutOfService, referencesOf(was)
+	case v.observed.Presence == plan.Unknown:
+		ms.State, ms.Note, ms.OutOfService, references = was.State, was.Note, was.OutOfService, referencesOf(was)
+	}
+	ms.Integration = v.integration(references)
+	return ms
 }
 
 // integration returns the integration metadata of a member (requirement A17).

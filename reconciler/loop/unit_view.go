@@ -93,13 +93,19 @@ func (v unitView) scope() runtimes.Scope {
 		add(m.Member)
 	}
 	if !isRemembered {
-		for _, name := range slices.Sorted(maps.Keys(v.st.Effective.Nodes)) {
-			if n := v.st.Effective.Nodes[name]; v.want == nil || slices.Contains(n.Spec.Roles, controlRole(v.want)) {
-				scope.Candidates = append(scope.Candidates, n)
-			}
-		}
+		scope.Candidates = v.candidates()
 	}
 	return scope
+}
+
+// candidates returns the nodes that may hold the unit, by name.
+func (v unitView) candidates() (all []*schema.Node) {
+	for _, name := range slices.Sorted(maps.Keys(v.st.Effective.Nodes)) {
+		if n := v.st.Effective.Nodes[name]; v.want == nil || slices.Contains(n.Spec.Roles, controlRole(v.want)) {
+			all = append(all, n)
+		}
+	}
+	return all
 }
 
 // controlRole returns the node role of an instance's control plane.
@@ -133,6 +139,12 @@ func (v unitView) serves() bool {
 		v.paused != "" {
 		return false
 	}
+	return v.waitsForWorkersOnly() && v.hasEnoughMembers()
+}
+
+// waitsForWorkersOnly returns true if the plan only starts members and repeats joins, and hosts that do not answer are all
+// that blocks it.
+func (v unitView) waitsForWorkersOnly() bool {
 	for _, b := range v.plan.Blocked {
 		if b.Code != plan.CodeUnreachable {
 			return false
@@ -145,6 +157,12 @@ func (v unitView) serves() bool {
 			return false
 		}
 	}
+	return true
+}
+
+// hasEnoughMembers returns true if the control plane runs, no member has still to leave, and no role lacks more than its
+// max_unavailable.
+func (v unitView) hasEnoughMembers() bool {
 	states := map[string]plan.State{}
 	for _, m := range v.observed.Members {
 		states[m.Name] = m.State

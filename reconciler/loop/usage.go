@@ -51,9 +51,7 @@ func (c *usageCollector) run(ctx context.Context) {
 		} else if err := c.collect(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("usage not collected", "error", err, "again_in", wait)
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !sleep(ctx, wait) {
 			return
 		}
 	}
