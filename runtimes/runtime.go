@@ -75,13 +75,19 @@ type Runtime interface {
 type Meter interface {
 	// Cluster returns the name that the runtime gives a unit in usage.Job.
 	Cluster(key schema.Key) string
-	// ReadUsage returns the usage of runs on the UTC day of a time and later: all of it for ended runs, and
-	// that of the days that are over for the others. While accounting lacks ends of jobs, it returns an
-	// error: a result misses no run that ended before At. It has no effect.
-	ReadUsage(ctx context.Context, s Scope, stamp Stamp, since time.Time) (UsageReading, error)
+	// ReadUsage returns the usage of runs in a range: all of it for ended runs, and that of the days that are over
+	// for the others. While accounting lacks ends of jobs, it returns an error: a result misses no run that
+	// ended before At. It has no effect.
+	ReadUsage(ctx context.Context, s Scope, stamp Stamp, r UsageRange) (UsageReading, error)
 	// AccountedDay returns what accounting reports for a day (UTC); false: it has not added up the day
 	// yet. It has no effect.
 	AccountedDay(ctx context.Context, s Scope, stamp Stamp, day time.Time) (report usage.DayReport, ok bool, err error)
+}
+
+// UsageRange says which usage a Meter reads.
+type UsageRange struct {
+	Since time.Time // on the first day, UTC
+	ToNow bool      // also what runs that have not ended used today, until UsageReading.At
 }
 
 // UsageReading is an answer of a Meter.

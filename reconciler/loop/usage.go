@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -149,31 +150,51 @@ func (c *usageCollector) collectUnit(ctx context.Context, m metered, meter runti
 	if err := c.flush(ctx); err != nil {
 		return err
 	}
-	epoch, leader := c.status.Leadership()
-	stamp := runtimes.Stamp{Epoch: epoch, Leader: leader, Commit: m.prev.Revision, CorrelationID: m.prev.CorrelationID}
-	scope := newView(c.inForce.current(), m.prev, c.now()).scope()
-	first, _ := time.Parse(time.DateOnly, m.first) // zero if it is unknown
-	reading, err := meter.ReadUsage(ctx, scope, stamp, first)
-	if err != nil {
-		return err
-	}
-	days, changed, err := c.openDays(ctx, m, reading.Jobs, func(since time.Time) ([]usage.Job, error) {
-		longer, err := meter.ReadUsage(ctx, scope, stamp, since)
-		return longer.Jobs, err
-	})
+	open, err := c.readOpenDays(ctx, m, meter, false)
 	if err != nil {
 		return err
 	}
 	if m.first == "" {
-		m.first = reading.At.UTC().Format(time.DateOnly)
-		for date := range days {
+		m.first = open.at.UTC().Format(time.DateOnly)
+		for date := range open.days {
 			m.first = min(m.first, date)
 		}
 	}
-	closings, waits := c.close(m, days, c.over(reading.At), func(day time.Time) (usage.DayReport, bool, error) {
+	scope, stamp := c.address(m.prev)
+	closings, waits := c.close(m, open.days, c.over(open.at), func(day time.Time) (usage.DayReport, bool, error) {
 		return meter.AccountedDay(ctx, scope, stamp, day)
 	})
-	return cmp.Or(c.record(ctx, changed, closings), waits)
+	return cmp.Or(c.record(ctx, open.changed, closings), waits)
+}
+
+// address returns how a runtime is asked about a unit.
+func (c *usageCollector) address(prev *plan.Status) (runtimes.Scope, runtimes.Stamp) {
+	epoch, leader := c.status.Leadership()
+	stamp := runtimes.Stamp{Epoch: epoch, Leader: leader, Commit: prev.Revision, CorrelationID: prev.CorrelationID}
+	return newView(c.inForce.current(), prev, c.now()).scope(), stamp
+}
+
+// openReading is a reading of the open days of a unit.
+type openReading struct {
+	at      time.Time // of the runtime's clock
+	days    map[string][]usage.Record
+	changed []usage.Day // those that differ from the branch
+}
+
+// readOpenDays reads the open days of a unit; toNow is that of runtimes.UsageRange. It has no effect.
+func (c *usageCollector) readOpenDays(ctx context.Context, m metered, meter runtimes.Meter, toNow bool) (o openReading, err error) {
+	scope, stamp := c.address(m.prev)
+	first, _ := time.Parse(time.DateOnly, m.first) // zero if it is unknown
+	reading, err := meter.ReadUsage(ctx, scope, stamp, runtimes.UsageRange{Since: first, ToNow: toNow})
+	if err != nil {
+		return openReading{}, err
+	}
+	o.at = reading.At
+	o.days, o.changed, err = c.openDays(ctx, m, reading.Jobs, func(since time.Time) ([]usage.Job, error) {
+		longer, err := meter.ReadUsage(ctx, scope, stamp, runtimes.UsageRange{Since: since, ToNow: toNow})
+		return longer.Jobs, err
+	})
+	return o, err
 }
 
 // record writes days and closings.
@@ -240,13 +261,27 @@ func (c *usageCollector) openDays(ctx context.Context, m metered, jobs []usage.J
 // recorded reads the records of a unit of a day and later. It fails if one cannot be read: accounting may have
 // it no longer, and the day is written by what is read.
 func (c *usageCollector) recorded(ctx context.Context, m metered, first string) (all []usage.Record, err error) {
-	for rec, err := range c.repo.(reconciler.UsageReader).UsageOf(ctx, c.status.Tip(), m.prev.Key.Tenant, m.cluster, first) {
+	for rec, err := range c.recordsOf(ctx, m, first) {
 		if err != nil {
-			return nil, fmt.Errorf("records of usage on %s are unreadable: %w", reconciler.BranchStatus, err)
+			return nil, err
 		}
 		all = append(all, rec)
 	}
 	return all, ctx.Err()
+}
+
+// recordsOf yields the records of a unit of a day and later, in order of days.
+func (c *usageCollector) recordsOf(ctx context.Context, m metered, first string) iter.Seq2[usage.Record, error] {
+	return func(yield func(usage.Record, error) bool) {
+		for rec, err := range c.repo.(reconciler.UsageReader).UsageOf(ctx, c.status.Tip(), m.prev.Key.Tenant, m.cluster, first) {
+			if err != nil {
+				err = fmt.Errorf("records of usage on %s are unreadable: %w", reconciler.BranchStatus, err)
+			}
+			if !yield(rec, err) {
+				return
+			}
+		}
+	}
 }
 
 // close returns the closings of days before at that accounting has added up, in their order, and why the next

@@ -66,9 +66,11 @@ type meter struct {
 	asked *atomic.Int64
 }
 
-func (m meter) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, since time.Time) (runtimes.UsageReading, error) {
+func (m meter) ReadUsage(
+	ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, r runtimes.UsageRange,
+) (runtimes.UsageReading, error) {
 	m.asked.Add(1)
-	return m.Runtime.ReadUsage(ctx, s, stamp, since)
+	return m.Runtime.ReadUsage(ctx, s, stamp, r)
 }
 
 // What jobs used is on the branch while their unit runs, each part once, also for a daemon that

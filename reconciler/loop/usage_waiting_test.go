@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,6 +33,9 @@ type usageBranch struct {
 	closings []usage.Closing
 	writes   int
 	damaged  error // of the records
+	reads    []string  // first day of each reading of records
+	written  time.Time // the last change of records
+	closed   map[string]string // last closed day by cluster
 }
 
 func (b *usageBranch) setDown(err error) {
@@ -63,25 +67,30 @@ func (b *usageBranch) WriteStatus(_ context.Context, _ string, batch reconciler.
 }
 
 func (b *usageBranch) ClosedUsage(context.Context, string) (map[string]string, error) {
-	return nil, nil
+	return b.closed, nil
 }
 
 func (b *usageBranch) UsageOf(_ context.Context, _, _, _, first string) iter.Seq2[usage.Record, error] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.reads = append(b.reads, first)
 	days, damaged := maps.Clone(b.days), b.damaged
 	return func(yield func(usage.Record, error) bool) {
 		if damaged != nil && !yield(usage.Record{}, damaged) {
 			return
 		}
-		for day, records := range days {
-			for _, r := range records {
+		for _, day := range slices.Sorted(maps.Keys(days)) {
+			for _, r := range days[day] {
 				if day >= first && !yield(r, nil) {
 					return
 				}
 			}
 		}
 	}
+}
+
+func (b *usageBranch) LastChange(context.Context, string, ...string) (time.Time, error) {
+	return b.written, nil
 }
 
 // hours returns what the branch counts for each day, in hours.
@@ -99,16 +108,22 @@ func (b *usageBranch) hours() map[string]int64 {
 
 // meterOf is the accounting of a runtime.
 type meterOf struct {
-	jobs  []usage.Job
-	at    time.Time
-	asked int
+	jobs    []usage.Job
+	running []usage.Job // have used this until at
+	at      time.Time
+	err     error
+	asked   int
 }
 
 func (m *meterOf) Cluster(schema.Key) string { return "c" }
 
-func (m *meterOf) ReadUsage(context.Context, runtimes.Scope, runtimes.Stamp, time.Time) (runtimes.UsageReading, error) {
+func (m *meterOf) ReadUsage(_ context.Context, _ runtimes.Scope, _ runtimes.Stamp, r runtimes.UsageRange) (runtimes.UsageReading, error) {
 	m.asked++
-	return runtimes.UsageReading{Jobs: m.jobs, At: m.at}, nil
+	reading := runtimes.UsageReading{Jobs: m.jobs, At: m.at}
+	if r.ToNow {
+		reading.Jobs = slices.Concat(m.jobs, m.running)
+	}
+	return reading, m.err
 }
 
 func (m *meterOf) AccountedDay(_ context.Context, _ runtimes.Scope, _ runtimes.Stamp, day time.Time) (usage.DayReport, bool, error) {

@@ -18,15 +18,22 @@ func (r *Runtime) Cluster(key schema.Key) string {
 	return strings.NewReplacer(" ", "_", "/", "_").Replace(key.String())
 }
 
-// ReadUsage implements runtimes.Meter. A unit without a clock has no accounting that answers.
-func (r *Runtime) ReadUsage(_ context.Context, s runtimes.Scope, _ runtimes.Stamp, since time.Time) (runtimes.UsageReading, error) {
+// ReadUsage implements runtimes.Meter. A unit without a clock has no accounting that answers. A job without an end runs,
+// since today.
+func (r *Runtime) ReadUsage(_ context.Context, s runtimes.Scope, _ runtimes.Stamp, of runtimes.UsageRange) (runtimes.UsageReading, error) {
 	at := r.world.clock(s.Key)
 	if at.IsZero() {
 		return runtimes.UsageReading{}, fmt.Errorf("the accounting of %s does not answer: %w", s.Key, runtimes.ErrWaiting)
 	}
 	reading := runtimes.UsageReading{At: at}
 	for _, j := range r.world.used(s.Key) {
-		if j.StartDay() >= since.UTC().Format(time.DateOnly) {
+		if j.Ended.IsZero() {
+			if !of.ToNow || !at.After(j.Started) {
+				continue
+			}
+			j.Ended = at
+		}
+		if j.StartDay() >= of.Since.UTC().Format(time.DateOnly) {
 			reading.Jobs = append(reading.Jobs, j)
 		}
 	}

@@ -222,7 +222,7 @@ func (w *World) SetJobs(key schema.Key, jobs plan.Jobs) error {
 	return w.change(key, func(u *unit) error { u.Jobs = jobs; return nil })
 }
 
-// SetUsage sets what ended jobs of a unit used.
+// SetUsage sets what jobs of a unit used. A job without an end runs, since today.
 func (w *World) SetUsage(key schema.Key, jobs ...usage.Job) error {
 	return w.change(key, func(u *unit) error { u.Used = jobs; return nil })
 }

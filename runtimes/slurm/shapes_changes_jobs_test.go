@@ -31,7 +31,7 @@ func (f *shapeField) compareUsage(t *testing.T) {
 	scope := runtimes.Scope{Key: f.unit.Effective.Key, Members: f.unit.Members}
 	eventually(t, "accounting has all ends", func() (bool, string) {
 		var err error
-		reading, err = f.rt.ReadUsage(t.Context(), scope, runtimes.Stamp{Epoch: 1}, time.Unix(0, 0))
+		reading, err = f.rt.ReadUsage(t.Context(), scope, runtimes.Stamp{Epoch: 1}, runtimes.UsageRange{Since: time.Unix(0, 0)})
 		return err == nil, fmt.Sprint(err)
 	})
 	ours, sums := map[string]used{}, amounts{}

@@ -129,15 +129,17 @@ func (c jobRecords) withoutUnread(runs []cli.Run, known []cli.EndedJob) ([]cli.R
 func (r *Runtime) Cluster(key schema.Key) string { return cluster.Name(key) }
 
 // ReadUsage implements runtimes.Meter. It reads nothing while accounting lacks starts and ends of jobs.
-func (r *Runtime) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, since time.Time) (runtimes.UsageReading, error) {
+func (r *Runtime) ReadUsage(
+	ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, of runtimes.UsageRange,
+) (runtimes.UsageReading, error) {
 	c, err := r.meter(ctx, s, stamp)
 	if err != nil {
 		return runtimes.UsageReading{}, err
 	}
-	return c.readUsage(ctx, since)
+	return c.readUsage(ctx, of)
 }
 
-func (c jobRecords) readUsage(ctx context.Context, since time.Time) (runtimes.UsageReading, error) {
+func (c jobRecords) readUsage(ctx context.Context, of runtimes.UsageRange) (runtimes.UsageReading, error) {
 	at, err := ask(ctx, c.control, cli.Clock())
 	if err != nil {
 		return runtimes.UsageReading{}, err
@@ -154,7 +156,7 @@ func (c jobRecords) readUsage(ctx context.Context, since time.Time) (runtimes.Us
 		return runtimes.UsageReading{}, err
 	}
 	// A clock that was ahead for a while leaves records with ends that are yet to come.
-	from := max(min(since.Unix(), at.Unix()), earliest)
+	from := max(min(of.Since.Unix(), at.Unix()), earliest)
 	runs, err := c.runs(ctx, "", from, at.Add(time.Hour).Unix())
 	if err != nil {
 		return runtimes.UsageReading{}, err
@@ -163,7 +165,11 @@ func (c jobRecords) readUsage(ctx context.Context, since time.Time) (runtimes.Us
 	if lacks := lacksJob(runs, known, from, at.Unix()); lacks != "" {
 		return runtimes.UsageReading{}, waiting("%s", lacks)
 	}
-	jobs, err := c.used(ctx, runs, since.UTC().Truncate(24*time.Hour), at)
+	until := at.UTC()
+	if !of.ToNow {
+		until = until.Truncate(24 * time.Hour)
+	}
+	jobs, err := c.used(ctx, runs, of.Since.UTC().Truncate(24*time.Hour), until)
 	return runtimes.UsageReading{Jobs: jobs, At: at}, err
 }
 
@@ -235,10 +241,10 @@ func (r *Runtime) meter(ctx context.Context, s runtimes.Scope, stamp runtimes.St
 	return c, nil
 }
 
-// used returns by day what runs used since a midnight. Runs that have not ended count for the days that are
-// over at now; a zero now leaves them out. A job that never ran has used nothing.
-func (c jobRecords) used(ctx context.Context, runs []cli.Run, since, now time.Time) (jobs []usage.Job, err error) {
-	of := elapsed{c, suspects(runs, since, now), map[int64]map[usage.Run]int64{}}
+// used returns by day what runs used since a midnight. Runs that have not ended count until a time; a zero time
+// leaves them out. A job that never ran has used nothing.
+func (c jobRecords) used(ctx context.Context, runs []cli.Run, since, until time.Time) (jobs []usage.Job, err error) {
+	of := elapsed{c, suspects(runs, since, until), map[int64]map[usage.Run]int64{}, until}
 	seen := map[usage.Run]bool{} // a run may be in two answers
 	for _, r := range runs {
 		j := usage.Job{
@@ -257,7 +263,7 @@ func (c jobRecords) used(ctx context.Context, runs []cli.Run, since, now time.Ti
 		}
 		seen[j.Run()] = true
 		if r.Ended == 0 {
-			if j.Ended = now.UTC().Truncate(24 * time.Hour); !j.Ended.After(j.Started) || !j.Ended.After(since) {
+			if j.Ended = until; !j.Ended.After(j.Started) || !j.Ended.After(since) {
 				continue
 			}
 			j.State = ""
@@ -289,13 +295,13 @@ func (c jobRecords) used(ctx context.Context, runs []cli.Run, since, now time.Ti
 
 // suspects returns the ids of runs by the begins of the days on which they may have been suspended, other than
 // those of one day.
-func suspects(runs []cli.Run, since, now time.Time) map[int64][]int {
+func suspects(runs []cli.Run, since, until time.Time) map[int64][]int {
 	const day = 24 * 3600
 	ids := map[int64][]int{}
 	for _, r := range runs {
 		first, end := r.Started-r.Started%day, r.Ended
 		if r.Ended == 0 {
-			first, end = max(first, since.Unix()), now.Unix()
+			first, end = max(first, since.Unix()), until.Unix()
 		} else if r.Ended-r.Started == r.Elapsed || r.Ended <= first+day {
 			continue
 		}
@@ -312,6 +318,8 @@ type elapsed struct {
 	jobRecords
 	ids  map[int64][]int               // of suspects
 	days map[int64]map[usage.Run]int64 // by the begin of the time that was asked for
+	// until is the end of runs that have not ended: sacct counts them to the end of the time that is asked for.
+	until time.Time
 }
 
 // suspended returns for how many seconds a run was suspended between two times of one day.
@@ -319,7 +327,11 @@ func (e elapsed) suspended(ctx context.Context, run usage.Run, from, to time.Tim
 	day := from.Truncate(24 * time.Hour).Unix()
 	if e.days[day] == nil {
 		e.days[day] = map[usage.Run]int64{}
-		if err := e.read(ctx, e.days[day], cli.RunIDs(e.ids[day]), day, day+24*3600); err != nil {
+		end := day + 24*3600
+		if until := e.until.Unix(); day < until {
+			end = min(end, until)
+		}
+		if err := e.read(ctx, e.days[day], cli.RunIDs(e.ids[day]), day, end); err != nil {
 			return 0, err
 		}
 	}

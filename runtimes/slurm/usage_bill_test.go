@@ -47,7 +47,7 @@ func (l ledger) scope() runtimes.Scope {
 
 func (l ledger) read(t testing.TB, since time.Time) (runtimes.UsageReading, error) {
 	t.Helper()
-	return l.rt.ReadUsage(t.Context(), l.scope(), runtimes.Stamp{Epoch: 1}, since)
+	return l.rt.ReadUsage(t.Context(), l.scope(), runtimes.Stamp{Epoch: 1}, runtimes.UsageRange{Since: since})
 }
 
 func (l ledger) sql(t testing.TB, statements string) string {

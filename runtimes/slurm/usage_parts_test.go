@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -101,7 +102,7 @@ func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 		return noneEnded(run)
 	}
 	read := func(since int64) (runtimes.UsageReading, error) {
-		return jobRecords{c.on(t).control}.readUsage(t.Context(), time.Unix(since, 0))
+		return jobRecords{c.on(t).control}.readUsage(t.Context(), runtimes.UsageRange{Since: time.Unix(since, 0)})
 	}
 	_, err := read(1793527050)
 	require.ErrorIs(t, err, runtimes.ErrWaiting)
@@ -120,6 +121,42 @@ func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 	require.NoError(t, a.recordUsage(t.Context(), "physics.lhc"))
 	require.Len(t, kept, 2)
 	require.Equal(t, []int64{7, 7}, []int64{int64(kept[0].JobID), int64(kept[1].JobID)})
+}
+
+// What a run that has not ended used today counts until the time of slurmctld, less its suspensions by then, and only where
+// it is asked for. sacct would count it to the end of the time that it is asked for.
+func TestUsageUntilNow(t *testing.T) {
+	c := newCluster(t)
+	const now, midnight = 1793527200, 1793491200
+	var ends []int64
+	c.hosts.host("ctl").answer = func(run *runtimes.Run) (string, int) {
+		if run.Program != "sacct" {
+			return noneEnded(run)
+		}
+		from, to := window(t, run.Args)
+		line := func(id int, start, elapsed int64) string {
+			return fmt.Sprintf("c|%d|%d|%d|Unknown|RUNNING|physics.lhc|eve|cpu=1,mem=2M|%d|w1|main|normal\n", id, midnight-7200, start, elapsed)
+		}
+		if !slices.Contains(run.Args, "--truncate") {
+			return runsHeading + line(1, midnight-3600, 30000) + line(2, now+5, 1), 0
+		}
+		ends = append(ends, to)
+		return runsHeading + line(1, from, to-max(from, midnight-3600)-600), 0 // 10 minutes suspended a day
+	}
+	read := func(toNow bool) (all []string) {
+		reading, err := jobRecords{c.on(t).control}.readUsage(t.Context(),
+			runtimes.UsageRange{Since: time.Unix(midnight-86400, 0), ToNow: toNow})
+		require.NoError(t, err)
+		for _, j := range reading.Jobs {
+			all = append(all, fmt.Sprint(j.JobID, " ", j.StartDay(), " ", j.Held(), " ", j.Elapsed(), j.State))
+		}
+		return all
+	}
+	require.Equal(t, []string{"1 2026-10-31 3600 3000"}, read(false))
+	require.Equal(t, []int64{midnight}, ends)
+	ends = nil
+	require.Equal(t, []string{"1 2026-10-31 3600 3000", "1 2026-11-01 36000 35400"}, read(true))
+	require.Equal(t, []int64{midnight, now}, ends)
 }
 
 func window(t *testing.T, args []string) (from, to int64) {
