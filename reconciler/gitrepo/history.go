@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 
@@ -150,6 +151,26 @@ func (r *history) Log(ctx context.Context, from, to string, limit int) ([]reconc
 		commits = append(commits, c.Public())
 	}
 	return commits, nil
+}
+
+// LastChange implements reconciler.UsageReader. It follows first parents only, and may visit all of them.
+func (r *history) LastChange(ctx context.Context, commit string, paths ...string) (time.Time, error) {
+	if err := r.RequireCommits(commit); err != nil {
+		return time.Time{}, fmt.Errorf("last change: %w", err)
+	}
+	out, code, err := r.git(ctx, append([]string{"rev-list", "--first-parent", "--max-count=1", commit, "--"}, paths...)...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("git rev-list ended with status %d", code)
+	}
+	if err != nil || out == "" {
+		return time.Time{}, err
+	}
+	id, err := object.ParseID(strings.TrimSpace(out))
+	if err != nil {
+		return time.Time{}, err
+	}
+	c, err := r.Commit(id)
+	return c.Public().When, err
 }
 
 // Between returns the commits after from up to to, oldest first, first parents

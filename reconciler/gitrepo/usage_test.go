@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/schema/usage"
 )
@@ -69,4 +70,34 @@ func TestDayOfUsageIsWrittenWhole(t *testing.T) {
 	same, err := r.WriteStatus(t.Context(), tip, b)
 	require.NoError(t, err)
 	require.Equal(t, tip, same)
+}
+
+// The last change of a cluster's records is that of their commit, and not of later ones.
+func TestLastChangeOfUsage(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estateFiles())
+	var at time.Time
+	r := open(t, s, func(o *gitrepo.Options) { o.Now = func() time.Time { return at } })
+	main, tip := fetch(t, r).Main, ""
+	write := func(tenant, cluster string, hour int) {
+		at = time.Date(2026, 11, 1, hour, 0, 0, 0, time.UTC)
+		b := batch(1, main)
+		d := usage.Day{Tenant: tenant, Cluster: cluster, Date: "2026-11-01"}
+		d.Records = []usage.Record{{Day: d.Date, Job: usage.Job{Cluster: cluster, JobID: 1, Submitted: at, Started: at, Ended: at}}}
+		b.Usage = []usage.Day{d}
+		var err error
+		tip, err = r.WriteStatus(t.Context(), tip, b)
+		require.NoError(t, err)
+	}
+	write("physics", "c", 10)
+	write("physics", "d", 11)
+	write("", "c", 12)
+	for hour, of := range map[int][2]string{10: {"physics", "c"}, 11: {"physics", "d"}, 12: {"", "c"}} {
+		at, err := r.LastChange(t.Context(), tip, usage.Paths(of[0], of[1])...)
+		require.NoError(t, err)
+		require.Equal(t, hour, at.Hour(), of)
+	}
+	none, err := r.LastChange(t.Context(), tip, usage.Paths("physics", "e")...)
+	require.NoError(t, err)
+	require.True(t, none.IsZero())
 }

@@ -34,6 +34,7 @@ type Reconciler struct {
 	artifacts *artifactScanner
 	dates     *dates
 	usage     *usageCollector
+	liveUsage *liveUsage
 	standby   *standby
 	views     *views
 }
@@ -67,6 +68,7 @@ func New(o Options) *Reconciler {
 		recorder: recorder, inForce: r.inForce, repo: o.Repo, meters: metersOf(o.Runtimes), interval: o.Settings.Usage,
 		timeout: usageTimeout,
 	}
+	r.liveUsage = &liveUsage{usageCollector: r.usage}
 	r.units = &unitTask{
 		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag},
 		attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,

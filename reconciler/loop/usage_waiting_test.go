@@ -32,9 +32,9 @@ type usageBranch struct {
 	days     map[string][]usage.Record
 	closings []usage.Closing
 	writes   int
-	damaged  error // of the records
-	reads    []string  // first day of each reading of records
-	written  time.Time // the last change of records
+	damaged  error             // of the records
+	reads    []string          // first day of each reading of records
+	written  time.Time         // the last change of records
 	closed   map[string]string // last closed day by cluster
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// observeEvery is how long an observation serves after its end, whether it failed or not.
+	// observeEvery is how long an observation of a queue serves after its end, whether it failed or not.
 	observeEvery = 10 * time.Second
 	// keepFor is how long a unit's observation is kept while nobody asks, and how old the last good one is served
 	// after observations that failed.
@@ -28,20 +28,23 @@ type unitKey struct {
 }
 
 // observations keeps the last observation of each unit, for all who look at it. A unit has at most one observation under way,
-// by the caller who found the last one too old; the others wait for it. So a unit is asked at most once every 10 s,
+// by the caller who found the last one too old; the others wait for it. So a unit is asked at most once in a time,
 // however many people look at it, and not at all while nobody does. It is safe for concurrent use.
 type observations[T any] struct {
-	mu    sync.Mutex
-	units map[unitKey]*observed[T]
+	every     time.Duration // how long an observation serves after its end, whether it failed or not
+	liveEvery time.Duration // least time between the begins of two observations for callers with live
+	mu        sync.Mutex
+	units     map[unitKey]*observed[T]
 }
 
-func newObservations[T any]() *observations[T] {
-	return &observations[T]{units: map[unitKey]*observed[T]{}}
+func newObservations[T any](every, liveEvery time.Duration) *observations[T] {
+	return &observations[T]{every: every, liveEvery: liveEvery, units: map[unitKey]*observed[T]{}}
 }
 
 // observed has the observations of a unit. They are numbered from 1.
 type observed[T any] struct {
 	begun, ended int            // number of the last observation that began, and that ended
+	begunAt      time.Time      // of the last observation that began
 	endedAt      time.Time      // of the last observation
 	failed       error          // of the last observation
 	underWay     chan struct{}  // closed at the end of the observation under way
@@ -53,29 +56,32 @@ type observed[T any] struct {
 	forget *time.Timer
 }
 
-// observation is what one question to a unit found. Nobody changes items.
+// observation is what one question to a unit found. Nobody changes it.
 type observation[T any] struct {
 	number int // 0: none
 	at     time.Time
-	items  []T
+	found  T
 }
 
-// read returns the last observation of a unit, or reads the unit with ask: if the last one ended 10 s ago or earlier,
-// lacks an effect of the caller's, or if live is set. After an observation that failed the answer is the last good one if it
-// is younger than a minute and has what the caller needs, else the error.
+// read returns the last observation of a unit, or reads the unit with ask: if the last one is too old, lacks an effect of
+// the caller's, or if live is set and the last one did not begin just now. After an observation that failed the answer
+// is the last good one if it is younger than a minute and has what the caller needs, else the error.
 //
 // The observation under way goes on when its caller leaves, as others may wait for it.
 func (o *observations[T]) read(
-	ctx context.Context, key unitKey, caller string, live bool, ask func(context.Context) ([]T, error),
+	ctx context.Context, key unitKey, caller string, live bool, ask func(context.Context) (T, error),
 ) (observation[T], error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	u := o.of(key)
 	need := max(u.needs[caller], 1)
 	if live {
-		need = u.begun + 1
+		need = max(need, u.begun)
+		if time.Since(u.begunAt) >= o.liveEvery {
+			need = u.begun + 1
+		}
 	}
-	for u.ended < need || time.Since(u.endedAt) >= observeEvery {
+	for u.ended < need || time.Since(u.endedAt) >= o.every {
 		if u.underWay == nil {
 			o.observeNow(ctx, u, ask)
 			continue
@@ -114,10 +120,11 @@ func (o *observations[T]) of(key unitKey) *observed[T] {
 }
 
 // observeNow reads a unit. The caller holds the lock, which is free during the observation.
-func (o *observations[T]) observeNow(ctx context.Context, u *observed[T], ask func(context.Context) ([]T, error)) {
+func (o *observations[T]) observeNow(ctx context.Context, u *observed[T], ask func(context.Context) (T, error)) {
 	u.begun++
 	u.underWay = make(chan struct{})
-	got := observation[T]{number: u.begun, at: time.Now()}
+	u.begunAt = time.Now()
+	got := observation[T]{number: u.begun, at: u.begunAt}
 	err := errors.New("the observation broke off") // unless ask returns: a panic fails the call of one caller only
 	defer func() {
 		o.mu.Lock()
@@ -131,7 +138,7 @@ func (o *observations[T]) observeNow(ctx context.Context, u *observed[T], ask fu
 	o.mu.Unlock()
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), observationLimit)
 	defer cancel()
-	got.items, err = ask(limited)
+	got.found, err = ask(limited)
 }
 
 // changed notes that a caller changed the unit: the caller's next read needs an observation that begins after this.
@@ -150,5 +157,5 @@ func (o *observations[T]) isBehind(key unitKey, caller string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	u := o.units[key]
-	return u != nil && u.ended < u.needs[caller] && time.Since(u.endedAt) < observeEvery
+	return u != nil && u.ended < u.needs[caller] && time.Since(u.endedAt) < o.every
 }

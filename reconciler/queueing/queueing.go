@@ -1,6 +1,6 @@
 // Package queueing answers for the queue of a unit: it finds the unit, the project's map of queues and
-// the account of the caller, and asks the runtime of the unit (requirement B1). Reads are answered from the last
-// observation of the whole unit, and show a project its own jobs only.
+// the account of the caller, and asks the runtime of the unit (requirement B1). It answers also what a project used of its
+// units until now. Reads are answered from the last observation of the whole unit, and show a project its own jobs only.
 //
 // It must not know HTTP, any scheduler, or permissions, which the caller checks.
 package queueing
@@ -18,14 +18,17 @@ import (
 	"berth/runtimes"
 	"berth/schema"
 	"berth/schema/queue"
+	"berth/schema/usage"
 )
 
-// Options are the dependencies of a Service. All are needed, except Submitted.
+// Options are the dependencies of a Service. All are needed, except Usage and Submitted.
 type Options struct {
 	View func() (plan.View, bool)
 	// Stamp returns what this daemon leads with; false: another daemon leads.
 	Stamp  func() (runtimes.Stamp, bool)
 	Queues map[string]runtimes.Queue // by runtime_backend; a backend without queues is missing
+	// Usage reads what jobs used of a unit until now; nil: no unit has usage.
+	Usage func(ctx context.Context, unit schema.Key) (usage.LiveUsage, error)
 	// Submitted is called after each submission, also one that is refused. requested is the queue that it named.
 	Submitted func(c Caller, requested string, job queue.Job, err error)
 }
@@ -42,8 +45,9 @@ const (
 // concurrent use.
 type Service struct {
 	o     Options
-	jobs  *observations[queue.Job] // of all projects
-	nodes *observations[queue.Node]
+	jobs  *observations[[]queue.Job] // of all projects
+	nodes *observations[[]queue.Node]
+	usage *observations[usage.LiveUsage] // of all projects
 	mu    sync.Mutex
 	// slots are the calls under way by host, and by host and caller.
 	slots map[string]chan struct{}
@@ -54,7 +58,10 @@ func New(o Options) *Service {
 	if o.Submitted == nil {
 		o.Submitted = func(Caller, string, queue.Job, error) {}
 	}
-	return &Service{o: o, jobs: newObservations[queue.Job](), nodes: newObservations[queue.Node](), slots: map[string]chan struct{}{}}
+	return &Service{
+		o: o, slots: map[string]chan struct{}{}, jobs: newObservations[[]queue.Job](observeEvery, 0),
+		nodes: newObservations[[]queue.Node](observeEvery, 0), usage: newObservations[usage.LiveUsage](usageEvery, observeEvery),
+	}
 }
 
 // enter waits for a free slot of the caller, then of its tenant, then of the host of the control plane.
@@ -223,20 +230,20 @@ func userOf(d *schema.Desired, c Caller) (schema.UnixUser, error) {
 }
 
 // ask is a question of a runtimes.QueueReader for the whole unit.
-type ask[T any] func(context.Context, *plan.Unit, runtimes.Stamp) ([]T, error)
+type ask[T any] func(context.Context, *plan.Unit, runtimes.Stamp) (T, error)
 
 // observe returns the last observation of a unit. A new one takes the turn of no caller or tenant, as people of others wait
 // for it too: slow calls of one tenant do not delay it.
-func observe[T any](ctx context.Context, s *Service, o *observations[T], at scope, live bool, ask ask[T]) ([]T, queue.Observation, error) {
-	got, err := o.read(ctx, at.key, at.caller, live, func(ctx context.Context) ([]T, error) {
+func observe[T any](ctx context.Context, s *Service, o *observations[T], at scope, live bool, ask ask[T]) (T, queue.Observation, error) {
+	got, err := o.read(ctx, at.key, at.caller, live, func(ctx context.Context) (found T, err error) {
 		leave, err := s.enter(ctx, at.Unit, "*", at.key.unit.String()) // no tenant has this name
 		if err != nil {
-			return nil, err
+			return found, err
 		}
 		defer leave()
 		return ask(ctx, at.Unit, at.Stamp)
 	})
-	return got.items, observedAt(got.at), err
+	return got.found, observedAt(got.at), err
 }
 
 // observedAt is an observation that began at a time, for an answer now.

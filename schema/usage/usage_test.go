@@ -318,3 +318,21 @@ func TestRateCardOfATenantAndADay(t *testing.T) {
 	r := used(Record{Job: minute("c", time.Unix(0, 0)), OrgID: "physics", BillingPolicyRef: "cheap"})
 	require.Nil(t, Sums([]Record{r}, &Terms{Cards: map[string]*schema.RateCard{"cheap": card("", "", "chem")}})[0].Price, "no default card")
 }
+
+// Sums of days have a line for each project. A run counts on each of its days, and a correction only in the amounts.
+func TestDaySums(t *testing.T) {
+	at := time.Date(2026, 10, 31, 12, 0, 0, 0, time.UTC)
+	rec := func(id int, project string, hours time.Duration) Record {
+		return used(Record{Job: Job{Cluster: "c", JobID: id, Submitted: at, Started: at, Ended: at.Add(hours * time.Hour), ProjectID: project,
+			Resources: Resources{CPUs: 2}}})
+	}
+	next, correction := rec(1, "a.x", 1), rec(4, "a.x", 2)
+	next.Day = "2026-11-01"
+	correction.Corrects, correction.CPUSeconds = "2026-10-30", -3600
+	require.Equal(t, []DaySum{
+		{Day: "2026-10-31", Closed: true, Jobs: 1, Amounts: Amounts{CPUSeconds: 7200}},
+		{Day: "2026-10-31", ProjectID: "a.x", Closed: true, Jobs: 2, Amounts: Amounts{CPUSeconds: 4*7200 - 3600}},
+		{Day: "2026-11-01", ProjectID: "a.x", Closed: true, Jobs: 1, Amounts: Amounts{CPUSeconds: 7200}},
+	}, DaySums([]Record{next, rec(1, "a.x", 1), rec(2, "a.x", 3), correction, rec(3, "", 1), rec(5, "", 0)}, true))
+	require.Empty(t, DaySums(nil, false))
+}

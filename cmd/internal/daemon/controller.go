@@ -101,7 +101,8 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		Log: log, Metrics: loop.NewMetrics(d.reg), Hooks: loop.Hooks{Watch: h.reconciling, QueueMap: queueMapLog(log)}, Owed: h.owed,
 		Peers: h.peers,
 	})
-	d.queues = queueing.New(queueing.Options{View: d.loop.View, Stamp: d.stamp, Queues: queues, Submitted: d.submitted})
+	d.queues = queueing.New(queueing.Options{View: d.loop.View, Stamp: d.stamp, Queues: queues, Usage: d.loop.LiveUsage,
+		Submitted: d.submitted})
 	return d, nil
 }
 
