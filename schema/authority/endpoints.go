@@ -49,5 +49,6 @@ func Endpoints() []Endpoint {
 		{"GET " + instance + "/queue/readiness", QueueRead},
 		{"GET " + instance + "/nodes", NodeRead},
 		{"POST " + instance + "/nodes/{node}/operations", NodeOperate},
+		{"GET " + project + "/usage", QueueRead},
 	}
 }

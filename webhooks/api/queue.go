@@ -40,7 +40,7 @@ func starting() *failure {
 	return &failure{code: codeNotReady, after: retryAfter, message: "this daemon is starting, or does not lead: try again in a few seconds"}
 }
 
-// liveCall is a permitted call for an instance.
+// liveCall is a permitted call for an instance, or for a project: then the instance of the caller has no name.
 type liveCall struct {
 	*call
 	caller queueing.Caller
@@ -96,9 +96,12 @@ func (a *API) ask(c *call) (answer, *failure) {
 		}
 	}
 	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project, sight: sight{schedulers: true}}
-	name, ok := r.instanceName()
-	if !ok {
-		return answer{}, notFound()
+	var name string
+	if c.params["app_instance_id"] != "" {
+		var ok bool
+		if name, ok = r.instanceName(); !ok {
+			return answer{}, notFound()
+		}
 	}
 	l := &liveCall{call: c, caller: queueing.Caller{Instance: schema.InstanceKey(c.tenant, c.project, name), Login: c.who.actor.Login,
 		CorrelationID: c.correlation, Verb: cmp.Or(c.route.effect, "queue.read")}, query: query, live: a.o.Live()}

@@ -104,7 +104,7 @@ func (q *queues) service(v plan.View) *queueing.Service {
 	return queueing.New(queueing.Options{
 		View:   func() (plan.View, bool) { return v, true },
 		Stamp:  func() (runtimes.Stamp, bool) { return runtimes.Stamp{Epoch: 1}, true },
-		Queues: map[string]runtimes.Queue{"slurm": q},
+		Queues: map[string]runtimes.Queue{"slurm": q}, Usage: q.usage,
 	})
 }
 
@@ -299,7 +299,7 @@ func TestQueueMatrix(t *testing.T) {
 	var first map[string]int
 	for _, mode := range []string{schema.ModePassthrough, schema.ModeStubPolicy, schema.ModeRealPolicy} {
 		asked := queueMatrix(t, mode)
-		require.Len(t, asked, 15*3*9, mode)
+		require.Len(t, asked, 17*3*9, mode)
 		if first == nil {
 			first = asked
 		}
@@ -406,6 +406,9 @@ func queueMatrix(t *testing.T, mode string) map[string]int {
 				case own:
 					require.Equal(t, 1, q.calls, name)
 					require.Less(t, res.StatusCode, 300, name)
+				case !strings.Contains(template, "{app_instance_id}"): // the project has no unit that runs
+					require.Zero(t, q.calls, name)
+					require.Equal(t, 200, res.StatusCode, name)
 				default: // no instance of that name there
 					require.Equal(t, 404, res.StatusCode, name)
 				}

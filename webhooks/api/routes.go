@@ -140,6 +140,8 @@ func routes() []*route {
 
 	sharedRoutes(add)
 	queueRoutes(add)
+	add(inProject+"/usage", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readUsage),
+		query: []string{"live"}})
 	return all
 }
 
