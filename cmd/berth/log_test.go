@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/cli"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
@@ -125,7 +127,16 @@ func TestLogScripts(t *testing.T) {
 	_, err = s.Git("update-ref", "refs/heads/"+reconciler.BranchStatus, tip)
 	require.NoError(t, err)
 
+	written := func(commit string) string {
+		text, err := s.Git("log", "-1", "--date=unix", "--format=%ad", commit)
+		require.NoError(t, err)
+		seconds, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		require.NoError(t, err)
+		return cli.Stamp(time.Unix(seconds, 0))
+	}
 	runScripts(t, "testdata/logs", func(env *testscript.Env) error {
+		env.Setenv("WRITTEN", written(tip))
+		env.Setenv("CLOSED", written(closed))
 		env.Setenv("ESTATE", s.Dir)
 		env.Setenv("MAIN", main[:12])
 		env.Setenv("STATUS", tip)

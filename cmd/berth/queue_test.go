@@ -29,7 +29,7 @@ const annasToken = "a-token-of-anna-that-is-long-enough"
 
 // queueServer serves the API of the campus with train on the memory runtime. Its first answers to
 // submissions are lost.
-func queueServer(t *testing.T, lost int) (*httptest.Server, *memory.World, schema.Key) {
+func queueServer(t *testing.T, lost int, tunes ...func(*queueing.Options)) (*httptest.Server, *memory.World, schema.Key) {
 	anna := schema.UnixUser{Name: "anna", UID: 20001}
 	world := memory.NewWorld()
 	rt := memory.New(world)
@@ -52,9 +52,13 @@ func queueServer(t *testing.T, lost int) (*httptest.Server, *memory.World, schem
 			Observed: &plan.Observed{Presence: plan.Present, Unit: &u},
 		})}, true
 	}
-	queues := queueing.New(queueing.Options{
+	options := queueing.Options{
 		View: view, Stamp: func() (runtimes.Stamp, bool) { return stamp, true }, Queues: map[string]runtimes.Queue{"slurm": rt},
-	})
+	}
+	for _, tune := range tunes {
+		tune(&options)
+	}
+	queues := queueing.New(options)
 	handler, err := api.New(api.Options{
 		Estate: "campus", Log: slog.New(slog.DiscardHandler), Audit: func(audit.Record) error { return nil }, Source: view,
 		People: func() []api.Person {

@@ -14,9 +14,10 @@ import (
 func newUsageCmd() *cobra.Command {
 	var req logFlags
 	var want inspect.UsageFilter
+	var daemon usageServer
 	var by string
 	cmd := &cobra.Command{
-		Use:   "usage [--from DAY] [--to DAY] [--org TENANT] [--project TENANT.PROJECT] [--by user]",
+		Use:   "usage [--from DAY] [--to DAY] [--org TENANT] [--project TENANT.PROJECT] [--by user] [--server URL]",
 		Short: "Show what jobs used, by project and unit",
 		Long: `Add up the records of usage on ` + reconciler.BranchStatus + `: CPU hours, GPU hours and GiB hours of
 memory that jobs used on the selected days (UTC). A job over a midnight has a record for each of
@@ -24,7 +25,13 @@ its days. While a job is suspended it uses memory and GPUs, and no CPUs, as in s
 
 Berth writes the open days of a unit at the interval usage_interval of berth.yaml, and before a
 project is detached or a unit is stopped or deleted. They have the jobs that have ended, and of a
-job that runs the days that are over.
+job that runs the days that are over. The last line says when usage was written last.
+
+With --server the daemon answers for one project: what it used of each unit on the last 31 days
+(UTC) until now, also by jobs that run, without costs. Accounting is read at most once a minute for
+each unit while somebody asks, and with --live at most every 10 seconds. If it does not answer, the
+days are those that were written last, and the line of the unit has that time and the reason. Units
+that are deleted, and shared runtimes that the project left, are on the branch only.
 
 A month of a unit is closed once no record of it can come any more: accounting has added up its
 last day, or the unit is gone. A correction of a closed day is a record of the first open day, at
@@ -42,11 +49,17 @@ number of lines without a price.
 "sums". Both have whole seconds (cpu_seconds, gpu_seconds, memory_mib_seconds) and whole millionths
 of the currency (cost_millionths, price.millionths), so that sums are exact.
 
-Exit status: 0, 1 part of the records cannot be read, 2 usage.`,
+Exit status: 0, 1 part of the records cannot be read, or the daemon refuses, 2 usage.`,
 		Example: `  berth usage --from 2026-11-01 --to 2026-11-30
+  berth usage --server https://berth.example.org --project physics.lattice
   berth usage --project physics.lattice -o csv`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asked, err := daemon.isAsked(cmd); err != nil {
+				return err
+			} else if asked {
+				return daemon.run(cmd, want.Project, &req.output)
+			}
 			if err := want.Check(); err != nil {
 				return cli.Usage(err)
 			}
@@ -77,6 +90,7 @@ Exit status: 0, 1 part of the records cannot be read, 2 usage.`,
 	cmd.Flags().StringVar(&want.Org, "org", "", "only lines billed to this tenant")
 	cmd.Flags().StringVar(&want.Project, "project", "", "only lines billed to this project, as TENANT.PROJECT")
 	cmd.Flags().StringVar(&by, "by", "", "user: a line for the jobs of each Unix user")
+	daemon.flags(cmd)
 	cmd.AddCommand(newUsageExportCmd())
 	return cmd
 }

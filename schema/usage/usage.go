@@ -247,7 +247,7 @@ type Day struct {
 
 // Path returns the path of a file of the day on berth/status, counted from 1.
 func (d *Day) Path(file int) string {
-	path := "usage/" + d.Date + "/" + cmp.Or(d.Tenant, platform) + "/" + d.Cluster
+	path := Dir + "/" + d.Date + "/" + cmp.Or(d.Tenant, platform) + "/" + d.Cluster
 	if file > 1 {
 		path += fmt.Sprintf(".%d", file)
 	}
@@ -288,9 +288,12 @@ func compare(a, b Record) int {
 		cmp.Compare(a.JobID, b.JobID), a.Submitted.Compare(b.Submitted))
 }
 
+// Dir has all that berth/status has of usage.
+const Dir = "usage"
+
 // ClosedDir has the closings of a cluster at usage/closed/<cluster>/<day>.json. No tenant's records are
 // there: their directories are days.
-const ClosedDir = "usage/closed"
+const ClosedDir = Dir + "/closed"
 
 // File returns the path and the content of a closing on berth/status.
 func (c *Closing) File() (path string, data []byte, err error) {

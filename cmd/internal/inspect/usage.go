@@ -51,8 +51,10 @@ func (f *UsageFilter) takes(s usage.Sum) bool {
 type Usage struct {
 	Format string `json:"format"` // berth.usage/v1
 	Commit string `json:"commit"` // of berth/status
-	From   string `json:"from,omitempty"`
-	To     string `json:"to,omitempty"`
+	// AsOf is when records were last written: later use is not in the sums. Zero: there is no record.
+	AsOf time.Time `json:"as_of,omitzero"`
+	From string    `json:"from,omitempty"`
+	To   string    `json:"to,omitempty"`
 	// Complete is false if a record could not be read: the sums lack it.
 	Complete bool        `json:"complete"`
 	Sums     []usage.Sum `json:"sums"`
@@ -73,6 +75,9 @@ func (r *Repository) Used(ctx context.Context, stderr io.Writer, filter UsageFil
 	final, err := r.finalDays(ctx, r.status)
 	if err != nil {
 		return nil, err
+	}
+	if u.AsOf, err = r.LastChange(ctx, r.status, usage.Dir); err != nil {
+		return nil, fmt.Errorf("read when usage was written: %w", err)
 	}
 	terms := usage.Terms{Users: filter.Users, Closed: final.months(filter.To)}
 	inForce, err := r.inForce(ctx)
@@ -202,13 +207,16 @@ func (u *Usage) Text(p *cli.Page) error {
 		}
 		t.Row(row...)
 	}
-	if len(u.Sums) == 1 || !p.HasHeaders() {
-		return t.Flush()
-	}
-	if err := t.Flush(); err != nil {
+	if err := t.Flush(); err != nil || !p.HasHeaders() {
 		return err
 	}
-	return p.Tables(u.totals(p))
+	if len(u.Sums) > 1 {
+		if err := p.Tables(u.totals(p)); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(p, "\nas of %s, when Berth last wrote usage; --server shows later use\n", cli.Stamp(u.AsOf))
+	return err
 }
 
 // total adds up the lines of a project.

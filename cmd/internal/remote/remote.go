@@ -43,8 +43,17 @@ func (s *Server) Flags(cmd *cobra.Command) {
 	f.StringVar(&s.Reason, "break-glass", "", "`reason` for which a role of the platform works in a tenant; it is audited")
 }
 
-// Place is an instance and its project.
+// Place is an instance and its project, or a project alone.
 type Place struct{ Project, Instance string }
+
+// ParseProject parses TENANT.PROJECT.
+func ParseProject(text string) (Place, error) {
+	place, err := ParsePlace(text + "/x")
+	if err != nil {
+		return Place{}, cli.Usage(fmt.Errorf("%q is not a project: write TENANT.PROJECT", text))
+	}
+	return Place{Project: place.Project}, nil
+}
 
 // ParsePlace parses TENANT.PROJECT/INSTANCE.
 func ParsePlace(text string) (Place, error) {
@@ -56,11 +65,11 @@ func ParsePlace(text string) (Place, error) {
 	return Place{project, instance}, nil
 }
 
-// Request is a request for an instance.
+// Request is a request for an instance, or for a project.
 type Request struct {
 	Method string // "": GET
 	Place
-	Path  string // below the instance, such as queue/jobs
+	Path  string // below the instance, such as queue/jobs; without an instance, below the project
 	Query url.Values
 	Key   string // idempotency key; "": the request is sent once
 	Body  any    // as JSON; nil: none
@@ -108,7 +117,11 @@ func (s *Server) Raw(ctx context.Context, r Request) (body []byte, header http.H
 	if s.Reason != "" {
 		path += "/admin"
 	}
-	target := strings.TrimSuffix(base, "/") + path + "/projects/" + r.Project + "/app-instances/" + r.Instance + "/" + r.Path
+	target := strings.TrimSuffix(base, "/") + path + "/projects/" + r.Project
+	if r.Instance != "" {
+		target += "/app-instances/" + r.Instance
+	}
+	target += "/" + r.Path
 	if len(r.Query) > 0 {
 		target += "?" + r.Query.Encode()
 	}
