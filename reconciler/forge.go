@@ -23,6 +23,14 @@ type PullRequest struct {
 	Updated time.Time
 }
 
+// PullRefs are the names of the refs in which a forge keeps pull requests.
+type PullRefs struct {
+	// Head returns the ref of the head of a pull request; nil: the repository has no pull requests.
+	Head func(number int) string
+	// Groups returns what begins the refs of the groups that a merge queue would make a branch of; nil: the forge has no queue.
+	Groups func(branch string) string
+}
+
 // Forge hosts the pull requests of an estate and the comments on them.
 //
 // Where the forge's rate limit allows nothing at the moment, any method returns a

@@ -70,10 +70,10 @@ type Repo interface {
 	// FetchPulls is FetchPull for many pull requests in one request. It returns the
 	// heads that it could fetch.
 	FetchPulls(ctx context.Context, numbers []int) (map[int]string, error)
-	// FetchRef is FetchPull for any other ref.
-	FetchRef(ctx context.Context, ref string) (string, error)
-	// Refs returns the commits of the remote's refs whose names begin with prefix.
-	Refs(ctx context.Context, prefix string) (map[string]string, error)
+	// Groups returns the commits of the groups that the merge queue would make the branch of, by ref.
+	Groups(ctx context.Context) (map[string]string, error)
+	// FetchGroup is FetchPull for the ref of such a group. One of another branch is ErrNotFound.
+	FetchGroup(ctx context.Context, ref string) (string, error)
 	// Snapshot returns the tree of a commit, or of a tree id as Merge returns it.
 	Snapshot(ctx context.Context, commit string) (schema.Snapshot, error)
 	// Diff lists, sorted, the paths that differ between two commits or trees. An

@@ -15,8 +15,9 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 
-	"berth/examples/await"
 	"github.com/stretchr/testify/require"
+
+	"berth/examples/await"
 )
 
 const instancePath = "tenants/physics/projects/lhc/instances/train.yaml"
@@ -35,7 +36,7 @@ func estateFiles() map[string]string {
 
 func open(t testing.TB, s *gittest.Server, change ...func(*gitrepo.Options)) *gitrepo.Repo {
 	t.Helper()
-	o := gitrepo.Options{URL: s.URL, Dir: t.TempDir(), Timeout: await.Limit}
+	o := gitrepo.Options{PullRefs: pullRefs(), URL: s.URL, Dir: t.TempDir(), Timeout: await.Limit}
 	for _, f := range change {
 		f(&o)
 	}
@@ -108,3 +109,8 @@ func batch(seq uint64, commit string, units ...plan.Status) reconciler.StatusBat
 }
 
 func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// pullRefs are those of the test server.
+func pullRefs() reconciler.PullRefs {
+	return reconciler.PullRefs{Head: gittest.PullRef, Groups: gittest.GroupRefs}
+}

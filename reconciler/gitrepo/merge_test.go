@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 )
 
@@ -13,7 +14,7 @@ import (
 // is gone.
 func TestMergeResultsAreCached(t *testing.T) {
 	server := gittest.New(t, map[string]string{"a": "1\n"})
-	r, err := Open(t.Context(), Options{URL: server.URL, Dir: t.TempDir()})
+	r, err := Open(t.Context(), Options{URL: server.URL, Dir: t.TempDir(), PullRefs: reconciler.PullRefs{Head: gittest.PullRef}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	for n, files := range map[int]map[string]string{1: {"b": "1\n"}, 2: {"a": "2\n"}} {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"berth/reconciler"
 )
 
 // Options configure the repository of an estate and Berth's commits.
@@ -34,6 +36,9 @@ type Options struct {
 	// MaxPull bounds the pack size in bytes of one pull request head. Zero: 256
 	// MiB.
 	MaxPull int64
+
+	// PullRefs are those of the forge; zero: there are no pull requests.
+	PullRefs reconciler.PullRefs
 
 	// Tenant marks a tenant's repository: only Branch is read, its history may be
 	// rewritten, and MaxPull bounds one fetch.

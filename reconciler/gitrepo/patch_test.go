@@ -112,24 +112,26 @@ func TestPatchLeavesOutFilesRenamedAndEdited(t *testing.T) {
 	require.Empty(t, text, "a conflict has no patch")
 }
 
-func TestRefs(t *testing.T) {
+func TestGroups(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	main := s.Tip("main")
 	group := s.MustCommit(t, "topic", gittest.Commit{Message: "G", Parent: main, Files: map[string]string{"platform/x.yaml": "x\n"}})
-	const prefix = "refs/heads/gh-readonly-queue/main/"
+	const prefix = "refs/heads/queue/main/"
 	require.NoError(t, s.SetRef(prefix+"pr-1-"+main, group))
 	r := open(t, s)
 	fetch(t, r)
-	refs, err := r.Refs(t.Context(), prefix)
+	refs, err := r.Groups(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{prefix + "pr-1-" + main: group}, refs)
-	got, err := r.FetchRef(t.Context(), prefix+"pr-1-"+main)
+	got, err := r.FetchGroup(t.Context(), prefix+"pr-1-"+main)
 	require.NoError(t, err)
 	require.Equal(t, group, got)
 	_, conflicts, err := r.Merge(t.Context(), main, group)
 	require.NoError(t, err)
 	require.Empty(t, conflicts)
-	_, err = r.FetchRef(t.Context(), prefix+"pr-2")
-	require.ErrorIs(t, err, reconciler.ErrNotFound)
+	for _, other := range []string{prefix + "pr-2", "refs/heads/queue/develop/pr-1", "refs/heads/main"} {
+		_, err = r.FetchGroup(t.Context(), other)
+		require.ErrorIs(t, err, reconciler.ErrNotFound)
+	}
 }

@@ -24,8 +24,13 @@ type pulls struct {
 	scratch  *scratch
 }
 
-// pullRef returns the ref of a pull request's head.
-func pullRef(number int) string { return fmt.Sprintf("refs/pull/%d/head", number) }
+// head returns the ref of the head of a pull request; "": there are none.
+func (p *pulls) head(number int) string {
+	if p.options.PullRefs.Head == nil {
+		return ""
+	}
+	return p.options.PullRefs.Head(number)
+}
 
 // session calls use with the remote's refs.
 func (p *pulls) session(ctx context.Context, use func(context.Context, *download) error) error {
@@ -45,10 +50,20 @@ func (p *pulls) session(ctx context.Context, use func(context.Context, *download
 	return use(ctx, d)
 }
 
-// Refs returns the remote's refs whose names begin with prefix, with their
-// commits.
-func (p *pulls) Refs(ctx context.Context, prefix string) (map[string]string, error) {
-	out := map[string]string{}
+// groups returns what begins the refs of groups of the branch; "": there are none.
+func (p *pulls) groups() string {
+	if p.options.PullRefs.Groups == nil {
+		return ""
+	}
+	return p.options.PullRefs.Groups(p.options.Branch)
+}
+
+// Groups returns the commits of the groups of the merge queue, by ref.
+func (p *pulls) Groups(ctx context.Context) (map[string]string, error) {
+	out, prefix := map[string]string{}, p.groups()
+	if prefix == "" {
+		return out, nil
+	}
 	err := p.session(ctx, func(_ context.Context, d *download) error {
 		for name, h := range d.refs {
 			if strings.HasPrefix(name, prefix) {
@@ -60,24 +75,32 @@ func (p *pulls) Refs(ctx context.Context, prefix string) (map[string]string, err
 	return out, err
 }
 
+// FetchGroup is FetchPull for a group of the merge queue.
+func (p *pulls) FetchGroup(ctx context.Context, ref string) (string, error) {
+	if prefix := p.groups(); prefix == "" || !strings.HasPrefix(ref, prefix) {
+		return "", fmt.Errorf("%s is no group of the merge queue of %s: %w", ref, p.options.Branch, reconciler.ErrNotFound)
+	}
+	return p.fetchRef(ctx, ref)
+}
+
 // FetchPull fetches the head of a pull request and returns its commit. The head
 // is stored outside the mirror and only for some time, so call FetchPull before
 // each use. A head larger than Options.MaxPull is refused, and not fetched again
 // for an hour. reconciler.ErrNotFound means that the remote has no such pull
 // request.
 func (p *pulls) FetchPull(ctx context.Context, number int) (string, error) {
-	if number <= 0 {
+	if number <= 0 || p.head(number) == "" {
 		return "", fmt.Errorf("pull request %d: %w", number, reconciler.ErrNotFound)
 	}
-	head, err := p.FetchRef(ctx, pullRef(number))
+	head, err := p.fetchRef(ctx, p.head(number))
 	if err != nil {
 		return "", fmt.Errorf("pull request %d: %w", number, err)
 	}
 	return head, nil
 }
 
-// FetchRef is FetchPull for any ref, such as that of a group in a merge queue.
-func (p *pulls) FetchRef(ctx context.Context, ref string) (head string, err error) {
+// fetchRef is FetchPull for a ref.
+func (p *pulls) fetchRef(ctx context.Context, ref string) (head string, err error) {
 	err = p.session(ctx, func(ctx context.Context, d *download) error {
 		h := d.refs[ref]
 		if h.IsZero() {
@@ -118,7 +141,7 @@ func (p *pulls) FetchPulls(ctx context.Context, numbers []int) (map[int]string, 
 			}
 		}
 		for _, n := range numbers {
-			if h := d.refs[pullRef(n)]; p.holds(h) {
+			if h := d.refs[p.head(n)]; p.holds(h) {
 				out[n] = h.String()
 			}
 		}
@@ -133,7 +156,7 @@ func (p *pulls) FetchPulls(ctx context.Context, numbers []int) (map[int]string, 
 // missing returns the heads that are not stored, without those that were refused recently.
 func (p *pulls) missing(d *download, numbers []int) (heads []plumbing.Hash) {
 	for _, n := range numbers {
-		if h := d.refs[pullRef(n)]; !h.IsZero() && !p.holds(h) && p.refusals.of(pullRef(n), h, p.options.Now()) == nil {
+		if h := d.refs[p.head(n)]; !h.IsZero() && !p.holds(h) && p.refusals.of(p.head(n), h, p.options.Now()) == nil {
 			heads = append(heads, h)
 		}
 	}

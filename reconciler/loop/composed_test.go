@@ -52,7 +52,7 @@ func (w *world) composedOf(tenants map[string]*world) tune {
 			c.Tenants = append(c.Tenants, composed.Tenant{Name: name, URL: own.git.URL})
 		}
 		r, err := composed.OpenComposed(w.t.Context(),
-			gitrepo.Options{URL: w.git.URL, Dir: w.t.TempDir(), Timeout: await.Limit, Log: o.Log}, c)
+			gitrepo.Options{PullRefs: pullRefs(), URL: w.git.URL, Dir: w.t.TempDir(), Timeout: await.Limit, Log: o.Log}, c)
 		require.NoError(w.t, err)
 		w.t.Cleanup(func() { _ = r.Close() })
 		o.Repo = r

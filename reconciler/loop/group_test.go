@@ -16,7 +16,7 @@ import (
 // group creates a merge group and queues its reconciliation.
 func (w *world) group(d *daemon, n int, c gittest.Commit) (head string) {
 	w.t.Helper()
-	ref := fmt.Sprintf("refs/heads/gh-readonly-queue/main/pr-%d-%s", n, w.git.Tip("main"))
+	ref := fmt.Sprintf("refs/heads/queue/main/pr-%d-%s", n, w.git.Tip("main"))
 	c.Message, c.Parent = "G", w.git.Tip("main")
 	head = w.git.MustCommit(w.t, fmt.Sprint("g", n), c)
 	require.NoError(w.t, w.git.SetRef(ref, head))

@@ -157,7 +157,7 @@ func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tu
 // options are those of a daemon with its cache in dir, and its repository.
 func (w *world) options(dir string, change func(*gitrepo.Options), tunes ...tune) (loop.Options, *gitrepo.Repo) {
 	w.t.Helper()
-	options := gitrepo.Options{URL: w.git.URL, Dir: dir, Timeout: await.Limit}
+	options := gitrepo.Options{PullRefs: pullRefs(), URL: w.git.URL, Dir: dir, Timeout: await.Limit}
 	change(&options)
 	repo, err := gitrepo.Open(w.t.Context(), options)
 	require.NoError(w.t, err)
@@ -576,4 +576,9 @@ func TestUnknownCommitsAreAwaitedConcurrently(t *testing.T) {
 	later.Store(int64(time.Hour + time.Second))
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	require.Len(t, w.heldReasons(), 3)
+}
+
+// pullRefs are those of the test server.
+func pullRefs() reconciler.PullRefs {
+	return reconciler.PullRefs{Head: gittest.PullRef, Groups: gittest.GroupRefs}
 }

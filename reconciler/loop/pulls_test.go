@@ -345,12 +345,12 @@ func TestMergeGroups(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	ref := func(n int) string {
-		return fmt.Sprintf("refs/heads/gh-readonly-queue/main/pr-%d-%s", n, w.git.Tip("main"))
+		return fmt.Sprintf("refs/heads/queue/main/pr-%d-%s", n, w.git.Tip("main"))
 	}
 	good := w.git.MustCommit(t, "g1", gittest.Commit{Message: "G", Parent: w.git.Tip("main"), Files: map[string]string{path: text}})
 	bad := w.git.MustCommit(t, "g2", gittest.Commit{Message: "G", Parent: good, Files: map[string]string{path: "nonsense\n"}})
 	require.NoError(t, w.git.SetRef(ref(1), good))
-	require.NoError(t, w.git.SetRef("refs/heads/gh-readonly-queue/develop/pr-9", bad))
+	require.NoError(t, w.git.SetRef("refs/heads/queue/develop/pr-9", bad))
 	d := w.start()
 	both := func(head string, c plan.Conclusion) func() bool {
 		return func() bool {

@@ -91,7 +91,8 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var daemons [2]*daemon
 	for i := range daemons {
-		repo, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: w.git.URL, Dir: t.TempDir(), Timeout: await.Limit, Now: start.now})
+		repo, err := gitrepo.Open(t.Context(),
+			gitrepo.Options{PullRefs: pullRefs(), URL: w.git.URL, Dir: t.TempDir(), Timeout: await.Limit, Now: start.now})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		daemons[i] = &daemon{w: w, cancel: cancel, ended: make(chan error, 1), repo: repo, Reconciler: loop.New(loop.Options{

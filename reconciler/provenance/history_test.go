@@ -94,7 +94,7 @@ func TestMergedByTakesOnlyWhatAMergeMakes(t *testing.T) {
 			if c.of != nil {
 				c.of(&pr)
 			}
-			repo, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: t.TempDir()})
+			repo, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: t.TempDir(), PullRefs: reconciler.PullRefs{Head: gittest.PullRef}})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, repo.Close()) })
 			tips, err := repo.Fetch(t.Context())

@@ -3,7 +3,6 @@ package pulls
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"berth/reconciler"
@@ -11,19 +10,13 @@ import (
 	"berth/reconciler/plan"
 )
 
-// queueRefs is where a forge's merge queue puts the groups that it would make main
-// of, below the name of the branch.
-const queueRefs = "refs/heads/gh-readonly-queue/"
-
 // groupAgain is when a group is planned again that cannot be planned yet.
 const groupAgain = 5 * time.Second
-
-func (p *Planner) groupPrefix() string { return queueRefs + p.Branch + "/" }
 
 // listGroups plans the groups that no webhook reported, and forgets those that are
 // gone.
 func (p *Planner) listGroups(ctx context.Context) error {
-	refs, err := p.Repo.Refs(ctx, p.groupPrefix())
+	refs, err := p.Repo.Groups(ctx)
 	if err != nil {
 		return err
 	}
@@ -39,10 +32,7 @@ func (p *Planner) listGroups(ctx context.Context) error {
 // checked again after the merge. While nothing can be planned only documents are
 // checked: a failing check would remove innocent changes from the queue.
 func (p *Planner) PlanGroup(ctx context.Context, ref string) (again time.Duration, err error) {
-	if !strings.HasPrefix(ref, p.groupPrefix()) {
-		return 0, nil
-	}
-	head, err := p.Repo.FetchRef(ctx, ref)
+	head, err := p.Repo.FetchGroup(ctx, ref)
 	if errors.Is(err, reconciler.ErrNotFound) {
 		p.publisher.queue.drop(target{ref: ref})
 		return 0, nil

@@ -37,7 +37,7 @@ func TestResultRequestedWhilePublishedIsPublishedAgain(t *testing.T) {
 
 func TestGroupsAreKnownUntilTheyAreGone(t *testing.T) {
 	t.Parallel()
-	const ref = "refs/heads/gh-readonly-queue/main/pr-7"
+	const ref = "refs/heads/queue/main/pr-7"
 	q := newPublishQueue()
 	require.Equal(t, []string{ref}, q.setGroups(map[string]string{ref: "abc"}))
 	require.True(t, q.isOn("abc"))

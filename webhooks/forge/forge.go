@@ -39,6 +39,8 @@ type Kind struct {
 	// the Limiter is usable too: it starts slowly; fs.ErrNotExist means that there is no
 	// file. onError is called once when writing the file fails.
 	OpenLimiter func(path string, now time.Time, onError func(error)) (Limiter, error)
+	// PullRefs are the refs in which it keeps pull requests.
+	PullRefs reconciler.PullRefs
 	// IsPage reports whether an http or https URL is a page of the forge's public server,
 	// and so not of a repository.
 	IsPage func(*url.URL) bool

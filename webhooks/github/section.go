@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/reconciler"
 	"berth/schema"
 	"berth/webhooks/forge"
 	"berth/webhooks/secret"
@@ -22,6 +23,10 @@ func Kind() forge.Kind {
 		Name: "github", CUE: sectionCUE, New: func() forge.Section { return &Config{} }, Webhook: Webhook(), IsPage: isPage,
 		OpenLimiter: func(path string, now time.Time, onError func(error)) (forge.Limiter, error) {
 			return openPacer(path, now, onError)
+		},
+		PullRefs: reconciler.PullRefs{
+			Head:   func(number int) string { return fmt.Sprintf("refs/pull/%d/head", number) },
+			Groups: func(branch string) string { return queueRefs + branch + "/" },
 		},
 	}
 }

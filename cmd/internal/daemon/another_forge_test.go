@@ -73,6 +73,7 @@ func (d *depot) kind() forge.Kind {
 			Envelope: func(h http.Header) (event, id string) { return h.Get("Depot-Event"), h.Get("Depot-Id") },
 		},
 		OpenLimiter: func(string, time.Time, func(error)) (forge.Limiter, error) { return noLimit{}, nil },
+		PullRefs:    reconciler.PullRefs{Head: func(number int) string { return fmt.Sprint("refs/changes/", number) }},
 		IsPage:      func(u *url.URL) bool { return u.Hostname() == "depot.example" && u.Path == "/" },
 	}
 }
@@ -228,7 +229,7 @@ flush_window: 50ms
 	await.True(t, "the first decision", func() bool { return s.ready() == nil }, saw)
 
 	head := git.MustCommit(t, "change", gittest.Commit{Message: "train", Parent: git.Tip("main"), Files: trainOf(1)})
-	require.NoError(t, git.SetPull(7, head))
+	require.NoError(t, git.SetRef("refs/changes/7", head))
 	d.mu.Lock()
 	d.pulls[7] = reconciler.PullRequest{
 		Number: 7, Title: "train", Author: labtest.ProjectAdmin, Head: head, BaseBranch: "main", Open: true, Updated: time.Now().UTC(),

@@ -130,10 +130,15 @@ func (d *controller) openRepository(
 	if err != nil {
 		return nil, err
 	}
+	var refs reconciler.PullRefs
+	if c.kind != nil {
+		refs = c.kind.PullRefs
+	}
 	if d.repo, err = composed.OpenComposed(ctx, gitrepo.Options{
 		URL: c.Repository.URL, Dir: c.Repository.Directory, Branch: c.Repository.Branch, Log: d.log,
 		StatusURL: c.Repository.StatusURL, KnownHosts: c.Repository.KnownHosts, AllowHTTP: c.Repository.AllowHTTP,
 		Sign:       sign,
+		PullRefs:   refs,
 		Auth:       c.repositoryAuth(gitToken),
 		StatusAuth: c.gitAuth("repository.status_token", c.Repository.StatusURL, c.Repository.Username, c.Repository.StatusToken),
 	}, c.composition(loader)); err != nil {

@@ -63,7 +63,8 @@ func document(_ context.Context, _ string, text []byte) (*composed.TenantReposit
 
 func (w *composite) open(dir string) *composed.Composed {
 	w.t.Helper()
-	r, err := composed.OpenComposed(w.t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: dir, Timeout: await.Limit},
+	r, err := composed.OpenComposed(w.t.Context(),
+		gitrepo.Options{PullRefs: pullRefs(), URL: w.platform.URL, Dir: dir, Timeout: await.Limit},
 		composed.Composition{Tenants: w.listed, Document: document, Wait: await.Limit, MaxTenant: 1 << 20})
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = r.Close() })
@@ -308,7 +309,8 @@ func TestBrokenTenantRepositoryDoesNotAffectOthers(t *testing.T) {
 func TestUnresponsiveTenantDelaysFetchBriefly(t *testing.T) {
 	t.Parallel()
 	w := newComposite(t)
-	r, err := composed.OpenComposed(t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: t.TempDir(), Timeout: time.Minute},
+	r, err := composed.OpenComposed(t.Context(),
+		gitrepo.Options{PullRefs: pullRefs(), URL: w.platform.URL, Dir: t.TempDir(), Timeout: time.Minute},
 		composed.Composition{Tenants: w.listed, Document: document, Wait: 2 * time.Second})
 	require.NoError(t, err)
 	defer r.Close()
@@ -337,7 +339,7 @@ func TestFetchOnlyListedTenantRepositories(t *testing.T) {
 		require.Empty(t, s.Requests())
 	}
 	for _, url := range []string{"file:///tmp/x", "git://h/x", "https://u:p@h/x", "/tmp/x"} {
-		_, err := composed.OpenComposed(t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: t.TempDir()},
+		_, err := composed.OpenComposed(t.Context(), gitrepo.Options{PullRefs: pullRefs(), URL: w.platform.URL, Dir: t.TempDir()},
 			composed.Composition{Tenants: []composed.Tenant{{Name: "physics", URL: url}}, Document: document})
 		require.Error(t, err, url)
 	}
@@ -625,4 +627,9 @@ func TestComposedEstateIsIndependentOfOrder(t *testing.T) {
 		}
 		require.Equal(t, w.want(), w.fetch(r))
 	}
+}
+
+// pullRefs are those of the test server.
+func pullRefs() reconciler.PullRefs {
+	return reconciler.PullRefs{Head: gittest.PullRef, Groups: gittest.GroupRefs}
 }

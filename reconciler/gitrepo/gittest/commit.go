@@ -172,10 +172,14 @@ func (s *Server) SetRef(name, commit string) error {
 	return err
 }
 
-// SetPull sets the head of pull request number, under the ref that GitHub uses.
-func (s *Server) SetPull(number int, commit string) error {
-	return s.SetRef(fmt.Sprintf("refs/pull/%d/head", number), commit)
-}
+// PullRef is the ref of the head of a pull request on a Server.
+func PullRef(number int) string { return fmt.Sprintf("refs/pull/%d/head", number) }
+
+// GroupRefs begin the refs of the groups of a merge queue on a Server.
+func GroupRefs(branch string) string { return "refs/heads/queue/" + branch + "/" }
+
+// SetPull sets the head of pull request number.
+func (s *Server) SetPull(number int, commit string) error { return s.SetRef(PullRef(number), commit) }
 
 // Merge merges head into branch with a merge commit, like the merge button of a
 // forge.
