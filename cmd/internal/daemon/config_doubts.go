@@ -138,14 +138,35 @@ func (w warningCheck) isKeyOfForge(field string) bool {
 // sharedSecrets reports secrets and private keys that serve two purposes: a user who knows one could use
 // the other. It compares contents, so that a copy or a link is found.
 func (w warningCheck) sharedSecrets() (out []string) {
-	secrets, files := w.config.references()
-	values := map[string]string{} // by field
+	values := w.config.secretValues()
+	fields := slices.Sorted(maps.Keys(values))
+	for i, field := range fields {
+		for _, other := range fields[:i] {
+			if a, b := w.purposeOf(field), w.purposeOf(other); values[field] == values[other] && a != b {
+				out = append(out,
+					fmt.Sprintf("%s: has the same value as %s: a user who knows %s can use it as %s; make two", field,
+						other, b, a))
+			}
+		}
+	}
+	secrets, _ := w.config.references()
+	for field, s := range secrets {
+		value, err := s.Read()
+		if err == nil && strings.Contains(value, "\n") && !w.isKeyOfForge(field) && !strings.HasPrefix(field, "artifacts.") {
+			out = append(out, field+": the secret has several lines: write it on one, or name another file")
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// secretValues returns the readable secrets and private keys, by field, without the blanks around them.
+func (c *Config) secretValues() map[string]string {
+	secrets, files := c.references()
+	values := map[string]string{}
 	for field, s := range secrets {
 		if value, err := s.Read(); err == nil {
-			values[field] = value
-			if strings.Contains(value, "\n") && !w.isKeyOfForge(field) && !strings.HasPrefix(field, "artifacts.") {
-				out = append(out, field+": the secret has several lines: write it on one, or name another file")
-			}
+			values[field] = strings.TrimSpace(value)
 		}
 	}
 	for field, path := range files {
@@ -156,52 +177,50 @@ func (w warningCheck) sharedSecrets() (out []string) {
 			values[field] = strings.TrimSpace(string(data))
 		}
 	}
-	fields := slices.Sorted(maps.Keys(values))
-	for i, field := range fields {
-		for _, other := range fields[:i] {
-			if a, b := w.purposeOf(field), w.purposeOf(other); strings.TrimSpace(values[field]) == strings.TrimSpace(values[other]) &&
-				a != b {
-				out = append(out,
-					fmt.Sprintf("%s: has the same value as %s: a user who knows %s can use it as %s; make two", field,
-						other, b, a))
-			}
-		}
-	}
-	slices.Sort(out)
-	return out
+	return values
 }
 
 // repeated reports values that a list has twice.
 func (w warningCheck) repeated() (out []string) {
-	var visit func(v reflect.Value, path string)
-	visit = func(v reflect.Value, path string) {
-		switch v.Kind() {
-		case reflect.Pointer, reflect.Interface:
-			if !v.IsNil() {
-				visit(v.Elem(), path)
+	for _, l := range textLists(reflect.ValueOf(w.config), "") {
+		for i, text := range l.texts {
+			isSame := func(was string) bool {
+				return was == text || strings.EqualFold(was, text) && !strings.Contains(text, "/")
 			}
-		case reflect.Struct:
-			for f, value := range v.Fields() {
-				tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-				if tag != "" || f.Anonymous {
-					visit(value, strings.TrimPrefix(path+"."+tag, "."))
-				}
-			}
-		case reflect.Slice:
-			for i := range v.Len() {
-				text, isText := v.Index(i).Interface().(string)
-				for j := range i {
-					if was, _ := v.Index(j).Interface().(string); isText && (was == text || strings.EqualFold(was, text) &&
-						!strings.Contains(text, "/")) {
-						out = append(out, fmt.Sprintf("%s[%d]: %q is there twice: take one out", path, i, text))
-						break
-					}
-				}
+			if slices.ContainsFunc(l.texts[:i], isSame) {
+				out = append(out, fmt.Sprintf("%s[%d]: %q is there twice: take one out", l.path, i, text))
 			}
 		}
 	}
-	visit(reflect.ValueOf(w.config), "")
 	return out
+}
+
+// textList is a list of texts in a configuration.
+type textList struct {
+	path  string
+	texts []string
+}
+
+// textLists returns the lists of texts in a value at a path, in the order of the fields.
+func textLists(v reflect.Value, path string) (all []textList) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			return textLists(v.Elem(), path)
+		}
+	case reflect.Struct:
+		for f, value := range v.Fields() {
+			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if tag != "" || f.Anonymous {
+				all = append(all, textLists(value, strings.TrimPrefix(path+"."+tag, "."))...)
+			}
+		}
+	case reflect.Slice:
+		if texts, ok := v.Interface().([]string); ok {
+			all = append(all, textList{path, texts})
+		}
+	}
+	return all
 }
 
 // sameRepository reports whether two URLs name one repository.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -45,32 +46,21 @@ func (r *registry) redactedFindings(file *load.SettingsFile, kind *forge.Kind) [
 	var out []schema.Diagnostic
 	seen := map[string]bool{}
 	for _, d := range file.Findings {
-		if at := secretIn(d.Path, kind); d.Code == "schema.missing-field" {
-			if at != "" {
-				d.Message = at + ": is missing: name its file or variable, as {file: /PATH} or {env: NAME}"
-			} else if d.Path == "forge.kind" {
-				d.Message = d.Path + ": is missing: add kind: " + strings.Join(r.names(), " or ")
-			} else if hint := missingHints[d.Path]; hint != "" {
-				d.Message = d.Path + ": is missing: " + hint
+		at, note := secretIn(d.Path, kind), fileNotes[d.Code]
+		switch {
+		case d.Code == "schema.missing-field":
+			if hint := r.missingHint(d.Path, at); hint != "" {
+				d.Message = cmp.Or(at, d.Path) + ": is missing: " + hint
 			}
-		} else if d.Path == "authority.trust_main" {
+		case d.Path == "authority.trust_main":
 			d.Message = d.Path + ": is true or absent; without it, name the administrators"
-		} else if note := fileNotes[d.Code]; note != "" {
+		case note != "":
 			d.Message = note
-		} else if at != "" {
-			if seen[at] {
-				continue
-			}
+		case at != "" && seen[at]:
+			continue
+		case at != "":
 			seen[at] = true
-			note := secretNote
-			switch rest := strings.TrimPrefix(d.Path, at+"."); {
-			case rest == "file" && d.Code == "schema.pattern":
-				note += "; the path begins with /, and ~ is not expanded"
-			case strings.HasPrefix(rest, "file:"), strings.HasPrefix(rest, `"file:`), strings.HasPrefix(rest, "env:"),
-				strings.HasPrefix(rest, `"env:`):
-				note = "a space is missing behind the colon: write {file: /PATH} or {env: NAME}"
-			}
-			d.Path, d.Message = at, at+": "+note
+			d.Path, d.Message = at, at+": "+secretHint(strings.TrimPrefix(d.Path, at+"."), d.Code)
 			if file.Value != nil {
 				d.Line, d.Column = file.Place(at)
 			}
@@ -78,6 +68,29 @@ func (r *registry) redactedFindings(file *load.SettingsFile, kind *forge.Kind) [
 		out = append(out, d)
 	}
 	return out
+}
+
+// missingHint says what to add for a missing field of a secret, or another one; "" if that is not known.
+func (r *registry) missingHint(path, secret string) string {
+	switch {
+	case secret != "":
+		return "name its file or variable, as {file: /PATH} or {env: NAME}"
+	case path == "forge.kind":
+		return "add kind: " + strings.Join(r.names(), " or ")
+	}
+	return missingHints[path]
+}
+
+// secretHint says what is wrong below the field of a secret, by the path below it and the code of the finding.
+func secretHint(below, code string) string {
+	form, _, hasColon := strings.Cut(strings.TrimPrefix(below, `"`), ":")
+	switch {
+	case below == "file" && code == "schema.pattern":
+		return secretNote + "; the path begins with /, and ~ is not expanded"
+	case hasColon && (form == "file" || form == "env"):
+		return "a space is missing behind the colon: write {file: /PATH} or {env: NAME}"
+	}
+	return secretNote
 }
 
 // secretIn returns the part of a field's path that names a secret, or "". kind is that of
@@ -187,50 +200,46 @@ func (r *references) visit(v reflect.Value, path, name string) {
 // checkFiles reads the files and secrets that a configuration names. The error lists
 // all that cannot be used, each once and with its field.
 func (c *Config) checkFiles() error {
+	problems := c.fileProblems()
+	var errs []error
+	inTokens := false
+	for field, err := range schema.Sorted(problems) {
+		errs = append(errs, fmt.Errorf("%s: %w", field, err))
+		inTokens = inTokens || strings.HasPrefix(field, "api.tokens")
+	}
+	if c.Forge != nil && !slices.ContainsFunc(c.Forge.KeyFields(), func(field string) bool { return problems[field] != nil }) {
+		_, err := c.Forge.Access()
+		errs = append(errs, err)
+	}
+	if c.API != nil && !inTokens {
+		errs = append(errs, (&personTokens{tokens: c.API.Tokens}).read(time.Now()))
+	}
+	return errors.Join(errs...)
+}
+
+// fileProblems returns why files and secrets cannot be used, by field.
+func (c *Config) fileProblems() map[string]error {
 	secrets, files := c.references()
 	problems := map[string]error{}
 	for field, s := range secrets {
-		if _, err := s.Read(); err != nil {
-			problems[field] = err
-		}
+		_, problems[field] = s.Read()
 	}
 	for field, path := range files {
 		data, err := os.ReadFile(path)
 		if err == nil {
 			err = checkKey(field, data)
 		}
-		if err != nil {
-			problems[field] = err
-		}
+		problems[field] = err
 	}
 	if dir, ok := c.LocalRepository(); ok {
-		if _, err := gitrepo.Locate(dir); err != nil {
-			problems["repository.url"] = err
-		}
+		_, problems["repository.url"] = gitrepo.Locate(dir)
 	}
 	if t := c.TLS; t != nil && problems["tls.cert"] == nil && problems["tls.key"] == nil {
-		if field, err := t.checkKeyPair(); err != nil {
-			problems[field] = err
-		}
+		field, err := t.checkKeyPair()
+		problems[field] = err
 	}
-	var errs []error
-	unreadable := func(section string) (found bool) {
-		for field := range problems {
-			found = found || strings.HasPrefix(field, section)
-		}
-		return found
-	}
-	for _, field := range slices.Sorted(maps.Keys(problems)) {
-		errs = append(errs, fmt.Errorf("%s: %w", field, problems[field]))
-	}
-	if c.Forge != nil && !slices.ContainsFunc(c.Forge.KeyFields(), func(field string) bool { return problems[field] != nil }) {
-		_, err := c.Forge.Access()
-		errs = append(errs, err)
-	}
-	if c.API != nil && !unreadable("api.tokens") {
-		errs = append(errs, (&personTokens{tokens: c.API.Tokens}).read(time.Now()))
-	}
-	return errors.Join(errs...)
+	maps.DeleteFunc(problems, func(_ string, err error) bool { return err == nil })
+	return problems
 }
 
 // checkKeyPair returns the fault of the certificate or of its key, and the field.

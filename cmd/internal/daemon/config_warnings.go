@@ -61,31 +61,9 @@ func (c *Config) warnings(path string) []string {
 }
 
 // artifacts returns warnings about directories that are not there, and about sources that may reach, or show, too much.
-func (w warningCheck) artifacts() (out []string) {
+func (w warningCheck) artifacts() []string {
 	a := w.config.Artifacts
-	secrets, files := w.config.references()
-	for field, s := range secrets {
-		files[field] = s.File
-	}
-	maps.DeleteFunc(files, func(field, _ string) bool { // these are public
-		return strings.HasSuffix(field, "known_hosts") || strings.HasSuffix(field, "cert")
-	})
-	for i, dir := range a.Directories {
-		field := fmt.Sprintf("artifacts.directories[%d]", i)
-		if info, err := os.Stat(dir); err != nil {
-			out = append(out, fmt.Sprintf("%s: %v", field, err))
-		} else if !info.IsDir() {
-			out = append(out, fmt.Sprintf("%s: %s is not a directory", field, dir))
-		}
-		for _, secret := range slices.Sorted(maps.Keys(files)) {
-			if file := files[secret]; file != "" && within(dir, file) {
-				out = append(out, fmt.Sprintf("%s: %s holds the file of %s (%s), and an artifact could read it: name a directory that "+
-					"holds "+
-					"artifacts only", field, dir, secret, file))
-				break
-			}
-		}
-	}
+	out := w.artifactDirectories()
 	for i, text := range a.Addresses {
 		if all, err := netip.ParsePrefix(text); err == nil && all.Bits() == 0 {
 			out = append(out, fmt.Sprintf("artifacts.addresses[%d]: %s allows every address, so a source of any tenant reaches this "+
@@ -117,6 +95,33 @@ func noAddress(host string) error {
 	return l.Close()
 }
 
+// artifactDirectories returns warnings about directories of artifacts that are not there, or that hold a secret.
+func (w warningCheck) artifactDirectories() (out []string) {
+	secrets, files := w.config.references()
+	for field, s := range secrets {
+		files[field] = s.File
+	}
+	maps.DeleteFunc(files, func(field, file string) bool { // some are public
+		return file == "" || strings.HasSuffix(field, "known_hosts") || strings.HasSuffix(field, "cert")
+	})
+	for i, dir := range w.config.Artifacts.Directories {
+		field := fmt.Sprintf("artifacts.directories[%d]", i)
+		if info, err := os.Stat(dir); err != nil {
+			out = append(out, fmt.Sprintf("%s: %v", field, err))
+		} else if !info.IsDir() {
+			out = append(out, fmt.Sprintf("%s: %s is not a directory", field, dir))
+		}
+		for secret, file := range schema.Sorted(files) {
+			if within(dir, file) {
+				out = append(out, fmt.Sprintf("%s: %s holds the file of %s (%s), and an artifact could read it: name a directory that "+
+					"holds artifacts only", field, dir, secret, file))
+				break
+			}
+		}
+	}
+	return out
+}
+
 // repository returns warnings about repositories that are one, or lack the branch.
 func (w warningCheck) repository() (out []string) {
 	r := w.config.Repository
@@ -126,6 +131,16 @@ func (w warningCheck) repository() (out []string) {
 	if short := strings.TrimPrefix(r.Branch, "origin/"); short != r.Branch {
 		out = append(out, "repository.branch: the branch of the repository itself is meant, not that of a clone: write "+short)
 	}
+	out = append(out, w.tenantRepositories()...)
+	dir, isLocal := w.config.LocalRepository()
+	if !isLocal {
+		return append(out, w.remote()...)
+	}
+	return append(out, w.localRepository(dir)...)
+}
+
+// tenantRepositories returns warnings about tenants whose repository is another one of the configuration.
+func (w warningCheck) tenantRepositories() (out []string) {
 	names := slices.Sorted(maps.Keys(w.config.Tenants))
 	for i, name := range names {
 		for _, other := range names[:i] {
@@ -135,20 +150,20 @@ func (w warningCheck) repository() (out []string) {
 						other))
 			}
 		}
-		if sameRepository(w.config.Tenants[name].URL, r.URL) {
+		if sameRepository(w.config.Tenants[name].URL, w.config.Repository.URL) {
 			out = append(out, fmt.Sprintf("tenants.%s.url: is the repository of the estate: a tenant listed here has one of its own", name))
 		}
 	}
-	dir, isLocal := w.config.LocalRepository()
-	if !isLocal {
-		return append(out, w.remote()...)
-	}
+	return out
+}
+
+// localRepository returns warnings about a repository in a directory of this machine.
+func (w warningCheck) localRepository(dir string) (out []string) {
 	if _, err := os.Stat(dir); err != nil {
-		return append(out, fmt.Sprintf("repository.url: %v", err))
+		return []string{fmt.Sprintf("repository.url: %v", err)}
 	}
-	own := w.config.ownDirectories()
-	for _, field := range slices.Sorted(maps.Keys(own)) {
-		within, err := filepath.Rel(dir, own[field])
+	for field, path := range schema.Sorted(w.config.ownDirectories()) {
+		within, err := filepath.Rel(dir, path)
 		if first, _, _ := strings.Cut(filepath.ToSlash(within), "/"); err == nil && (first == "platform" || first == "tenants") {
 			out = append(out, fmt.Sprintf("%s: Berth would write its files among the documents in %s/: choose a directory of its own, "+
 				"such as .berth/cache", field, first))
@@ -163,7 +178,7 @@ func (w warningCheck) repository() (out []string) {
 	if err != nil {
 		return append(out, fmt.Sprintf("repository.url: %v", err))
 	}
-	if _, err := repo.Resolve(context.Background(), "refs/heads/"+cmp.Or(r.Branch, "main")); err != nil {
+	if _, err := repo.Resolve(context.Background(), "refs/heads/"+cmp.Or(w.config.Repository.Branch, "main")); err != nil {
 		out = append(out, fmt.Sprintf("repository.branch: %v", err))
 	}
 	return append(out, problems(repo.Close())...)

@@ -54,16 +54,19 @@ func (e *estate) follow(ctx context.Context, alone bool) error {
 		if started {
 			fallback = nil
 		}
+		reload := func(next *Config) {
+			if started {
+				fallback = e.config.Load()
+			}
+			e.use(next)
+		}
 		if ctx.Err() != nil {
 			return err
 		}
 		switch {
 		case next != nil:
 			e.log.Info("configuration reloaded", "file", e.file.path)
-			if started {
-				fallback = e.config.Load()
-			}
-			e.use(next)
+			reload(next)
 			wait = restartDelay
 			continue
 		case !started && fallback != nil:
@@ -82,10 +85,7 @@ func (e *estate) follow(ctx context.Context, alone bool) error {
 		select {
 		case <-time.After(wait):
 		case next := <-e.next:
-			if started {
-				fallback = e.config.Load()
-			}
-			e.use(next)
+			reload(next)
 		case <-ctx.Done():
 			return nil
 		}

@@ -95,13 +95,8 @@ func (g *gapFiller) fill(ctx context.Context, log forge.Log, since time.Time) er
 	}
 	g.log.Warn("lost deliveries found in the forge's log", "deliveries", len(lost), "first", lost[0].When, "answered", lost[0].Code)
 	lost, rest := bounded(lost)
-	if len(rest) > 0 {
-		if n := len(slices.DeleteFunc(slices.Clone(rest), func(t forge.Logged) bool { return !t.IsRerun })); n > 0 {
-			g.log.Warn("too many check reruns requested; request missing checks once more", "left_out", n)
-		}
-		if err := g.replace(rest...); err != nil {
-			return err
-		}
+	if err := g.leaveOut(rest); err != nil {
+		return err
 	}
 	var failures []error
 	for _, t := range lost {
@@ -116,6 +111,17 @@ func (g *gapFiller) fill(ctx context.Context, log forge.Log, since time.Time) er
 		}
 	}
 	return errors.Join(failures...)
+}
+
+// leaveOut reconciles everything in place of deliveries that are too many to take.
+func (g *gapFiller) leaveOut(rest []forge.Logged) error {
+	if len(rest) == 0 {
+		return nil
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(rest), func(t forge.Logged) bool { return !t.IsRerun })); n > 0 {
+		g.log.Warn("too many check reruns requested; request missing checks once more", "left_out", n)
+	}
+	return g.replace(rest...)
 }
 
 // readError is about one delivery that the forge did not return.

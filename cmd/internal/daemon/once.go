@@ -90,13 +90,7 @@ func (d *controller) converge(ctx context.Context, timeout time.Duration) ([]loo
 	for {
 		select {
 		case err := <-ended:
-			if err == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return d.loop.Unsettled(), errTimeout
-			}
-			if err == nil {
-				err = ctx.Err()
-			}
-			return nil, err
+			return d.interrupted(ctx, err)
 		case <-tick.C:
 		}
 		if err := d.loop.OperatorError(); err != nil {
@@ -120,6 +114,17 @@ func (d *controller) converge(ctx context.Context, timeout time.Duration) ([]loo
 		}
 		return left, errTimeout
 	}
+}
+
+// interrupted is the result of converge if the loop ended with err before everything was settled.
+func (d *controller) interrupted(ctx context.Context, err error) ([]loop.Left, error) {
+	switch {
+	case err != nil:
+		return nil, err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return d.loop.Unsettled(), errTimeout
+	}
+	return nil, ctx.Err()
 }
 
 // nextStep returns the advice to the user for an estate that has not converged.

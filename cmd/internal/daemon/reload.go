@@ -148,20 +148,7 @@ func (r *reloader) handleSignals(ctx context.Context, reread <-chan os.Signal) e
 func (r *reloader) scan() (watch.Files, error) {
 	f := watch.Files{Stamps: map[string]string{}}
 	for _, e := range r.daemon.all {
-		paths := []string{e.file.path}
-		for _, c := range []*Config{e.file.accepted.Load(), e.file.offered.Load()} {
-			if c == nil {
-				continue
-			}
-			secrets, files := c.references()
-			for _, s := range secrets {
-				if s.File != "" {
-					paths = append(paths, s.File)
-				}
-			}
-			paths = slices.AppendSeq(paths, maps.Values(files))
-		}
-		for _, path := range paths {
+		for _, path := range e.file.paths() {
 			data, err := os.ReadFile(path)
 			f.Stamps[path] = fmt.Sprintf("%x", sha256.Sum256(data))
 			if err != nil {
@@ -176,6 +163,24 @@ func (r *reloader) scan() (watch.Files, error) {
 	slices.Sort(f.Dirs)
 	f.Dirs = slices.Compact(f.Dirs)
 	return f, nil
+}
+
+// paths returns the configuration file, and the files that it names.
+func (f *configFile) paths() []string {
+	paths := []string{f.path}
+	for _, c := range []*Config{f.accepted.Load(), f.offered.Load()} {
+		if c == nil {
+			continue
+		}
+		secrets, files := c.references()
+		for _, s := range secrets {
+			if s.File != "" {
+				paths = append(paths, s.File)
+			}
+		}
+		paths = slices.AppendSeq(paths, maps.Values(files))
+	}
+	return paths
 }
 
 // reload reads everything again. It applies valid configurations, and logs invalid
