@@ -24,9 +24,7 @@ as the list shows it, or the last part of it where only one has that. KIND/NAME 
 the same as KIND NAME.`
 
 func newGetCmd() *cobra.Command {
-	var req logFlags
-	var want inspect.StatusFilter
-	var labels map[string]string
+	var call getCall
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
 		Short: "List the resources of a kind with their status",
@@ -40,45 +38,54 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
   berth get node dev-gpu-1 -o json`,
 		Args:              kindArgs(1, 2),
 		ValidArgsFunction: completeResource(schema.Kind.Plural),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			args = splitKind(args)
-			kind, err := parseKind(args[0])
-			if err != nil {
-				return err
-			}
-			if err := want.Check(); err != nil {
-				return cli.Usage(err)
-			}
-			if want.Project != "" && !slices.ContainsFunc(kind.Info().Places,
-				func(p schema.PathPattern) bool { return strings.Contains(string(p), "{project}") }) {
-				return cli.Usage(fmt.Errorf("--project: %s are of no project", kind.Plural()))
-			}
-			return req.source.Estate(cmd.Context(), func(e *inspect.Estate) error {
-				list, err := e.List(cmd.Context(), kind, append(args, "")[1])
-				if err != nil {
-					return err
-				}
-				if err := e.Filter(list, want, labels); err != nil {
-					return cli.Usage(err)
-				}
-				if len(list.Items) == 0 && req.output.Form != "json" {
-					selected := ""
-					if want != (inspect.StatusFilter{}) || len(labels) > 0 {
-						selected = " that the flags select"
-					}
-					_, err = fmt.Fprintf(cmd.ErrOrStderr(), "There are no %s in %s%s.\n", kind.Plural(), list.Source, selected)
-					return err
-				}
-				return req.output.PrintLong(cmd.OutOrStdout(), list)
-			})
-		},
+		RunE:              call.run,
 	}
-	req.addTable(cmd)
-	cmd.Flags().StringVar(&want.Project, "project", "", "only resources of this project, as TENANT.PROJECT")
-	cmd.Flags().StringVar(&want.Phase, "phase", "", "only resources in this phase, such as failed")
-	cmd.Flags().BoolVar(&want.Failed, "failed", false, "only resources that are not ready")
-	cmd.Flags().StringToStringVarP(&labels, "label", "l", nil, "NAME=VALUE: only documents with this label; may be repeated")
+	call.addTable(cmd)
+	cmd.Flags().StringVar(&call.want.Project, "project", "", "only resources of this project, as TENANT.PROJECT")
+	cmd.Flags().StringVar(&call.want.Phase, "phase", "", "only resources in this phase, such as failed")
+	cmd.Flags().BoolVar(&call.want.Failed, "failed", false, "only resources that are not ready")
+	cmd.Flags().StringToStringVarP(&call.labels, "label", "l", nil, "NAME=VALUE: only documents with this label; may be repeated")
 	return cmd
+}
+
+// getCall is a call of get.
+type getCall struct {
+	logFlags
+	want   inspect.StatusFilter
+	labels map[string]string
+}
+
+func (g *getCall) run(cmd *cobra.Command, args []string) error {
+	args = splitKind(args)
+	kind, err := parseKind(args[0])
+	if err != nil {
+		return err
+	}
+	if err := g.want.Check(); err != nil {
+		return cli.Usage(err)
+	}
+	inProject := func(p schema.PathPattern) bool { return strings.Contains(string(p), "{project}") }
+	if g.want.Project != "" && !slices.ContainsFunc(kind.Info().Places, inProject) {
+		return cli.Usage(fmt.Errorf("--project: %s are of no project", kind.Plural()))
+	}
+	return g.source.Estate(cmd.Context(), func(e *inspect.Estate) error {
+		list, err := e.List(cmd.Context(), kind, append(args, "")[1])
+		if err != nil {
+			return err
+		}
+		if err := e.Filter(list, g.want, g.labels); err != nil {
+			return cli.Usage(err)
+		}
+		if len(list.Items) > 0 || g.output.Form == "json" {
+			return g.output.PrintLong(cmd.OutOrStdout(), list)
+		}
+		selected := ""
+		if g.want != (inspect.StatusFilter{}) || len(g.labels) > 0 {
+			selected = " that the flags select"
+		}
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "There are no %s in %s%s.\n", kind.Plural(), list.Source, selected)
+		return err
+	})
 }
 
 func newDescribeCmd() *cobra.Command {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -60,79 +62,97 @@ func nodeWork(operation string) string {
 	}[operation]
 }
 
+// nodeOperation is a call that operates a member.
+type nodeOperation struct {
+	queueFlags
+	body        api.NodeRequest
+	key         string
+	cancelAfter time.Duration // 0: jobs are waited for
+	wait        time.Duration // for the end of the operation
+}
+
 func newNodeOperationCmd(operation string) *cobra.Command {
-	var flags queueFlags
-	body := api.NodeRequest{Operation: operation}
+	call := nodeOperation{body: api.NodeRequest{Operation: operation}}
 	example := "  berth node " + operation + " physics.lattice/train worker-0 --reason 'a fan is loud'"
 	if operation == schema.OpLabel {
 		example += " --label fan=loud"
 	}
-	var key string
-	var cancelAfter, wait time.Duration
 	cmd := &cobra.Command{
 		SuggestFor: map[string][]string{schema.OpResume: {"undrain"}}[operation],
 		Use:        operation + " TENANT.PROJECT/INSTANCE MEMBER", Short: nodeWork(operation), Args: cobra.ExactArgs(2),
 		Long: nodeWork(operation) + `. The operation is done once, in the plan of the instance,
 and is read under its id.` + queueExit,
 		Example: example,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			place, err := remote.ParsePlace(args[0])
-			if err != nil {
-				return err
-			}
-			if !schema.ValidName(args[1]) {
-				return cli.Usage(fmt.Errorf("%q is not the name of a member; give one, such as worker-0", args[1]))
-			}
-			if body.Reason == "" {
-				return cli.Usage(errors.New("--reason is missing: people read it beside the operation"))
-			}
-			if operation == schema.OpLabel && len(body.Labels) == 0 {
-				return cli.Usage(errors.New("--label is missing: give NAME=VALUE"))
-			}
-			if key == "" {
-				key = queue.NewKey(time.Now(), rand.Text())
-			}
-			if cancelAfter > 0 {
-				body.OnJobs = &schema.OnJobs{CancelAfterSeconds: int(cancelAfter.Seconds())}
-			}
-			taken := operationReport{Format: "berth.operation/v1"}
-			r := remote.Request{Method: http.MethodPost, Place: place, Path: "nodes/" + args[1] + "/operations", Key: key, Body: body}
-			if _, err := flags.server.Do(cmd.Context(), r, &taken); remote.IsRefusal(err) {
-				return fmt.Errorf("%w\nnothing was done; berth node list %s lists the members", err, args[0])
-			} else if used := new(cli.ExitError); errors.As(err, &used) { // nothing was sent
-				return err
-			} else if err != nil {
-				return fmt.Errorf("%w\nto learn whether it was taken, repeat the call with --key %s", err, key)
-			}
-			for end := time.Now().Add(wait); !taken.isFinal() && time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
-				var now struct{ Status, Result string }
-				if _, err := flags.server.Do(cmd.Context(), remote.Request{Place: place, Path: "member-operations/" + taken.OperationID},
-					&now); err != nil {
-					return err
-				}
-				taken.Status, taken.Result = now.Status, now.Result
-			}
-			if err := flags.output.Print(cmd.OutOrStdout(), taken); err != nil {
-				return err
-			}
-			if taken.Status == "failed" || taken.Status == "expired" || wait > 0 && !taken.isFinal() {
-				return cli.Exit(1)
-			}
-			return nil
-		},
+		RunE:    call.run,
 	}
-	flags.add(cmd)
+	call.add(cmd)
 	f := cmd.Flags()
-	f.StringVar(&body.Reason, "reason", "", "why; it is audited")
-	f.StringVar(&key, "key", "", "idempotency key; default: a new one")
-	f.DurationVar(&wait, "wait", 0, "wait so long for the end of the operation")
+	f.StringVar(&call.body.Reason, "reason", "", "why; it is audited")
+	f.StringVar(&call.key, "key", "", "idempotency key; default: a new one")
+	f.DurationVar(&call.wait, "wait", 0, "wait so long for the end of the operation")
 	if operation == schema.OpLabel {
-		f.StringToStringVar(&body.Labels, "label", nil, "label to set, as `NAME=VALUE`")
+		f.StringToStringVar(&call.body.Labels, "label", nil, "label to set, as `NAME=VALUE`")
 	}
 	if schema.EndsJobs(operation) {
-		f.DurationVar(&cancelAfter, "cancel-after", 0, "cancel jobs that still run after so long; default: wait for them")
+		f.DurationVar(&call.cancelAfter, "cancel-after", 0, "cancel jobs that still run after so long; default: wait for them")
 	}
 	return cmd
+}
+
+func (o *nodeOperation) run(cmd *cobra.Command, args []string) error {
+	place, err := remote.ParsePlace(args[0])
+	if err != nil {
+		return err
+	}
+	if err := o.check(args[1]); err != nil {
+		return cli.Usage(err)
+	}
+	o.key = cmp.Or(o.key, queue.NewKey(time.Now(), rand.Text()))
+	if o.cancelAfter > 0 {
+		o.body.OnJobs = &schema.OnJobs{CancelAfterSeconds: int(o.cancelAfter.Seconds())}
+	}
+	taken := operationReport{Format: "berth.operation/v1"}
+	r := remote.Request{Method: http.MethodPost, Place: place, Path: "nodes/" + args[1] + "/operations", Key: o.key, Body: o.body}
+	if err := o.send(cmd.Context(), r, &taken, "nothing was done; berth node list "+args[0]+" lists the members",
+		"to learn whether it was taken"); err != nil {
+		return err
+	}
+	if err := o.await(cmd.Context(), place, &taken); err != nil {
+		return err
+	}
+	if err := o.output.Print(cmd.OutOrStdout(), taken); err != nil {
+		return err
+	}
+	if taken.Status == "failed" || taken.Status == "expired" || o.wait > 0 && !taken.isFinal() {
+		return cli.Exit(1)
+	}
+	return nil
+}
+
+// check returns an error if the call cannot be right.
+func (o *nodeOperation) check(member string) error {
+	switch {
+	case !schema.ValidName(member):
+		return fmt.Errorf("%q is not the name of a member; give one, such as worker-0", member)
+	case o.body.Reason == "":
+		return errors.New("--reason is missing: people read it beside the operation")
+	case o.body.Operation == schema.OpLabel && len(o.body.Labels) == 0:
+		return errors.New("--label is missing: give NAME=VALUE")
+	}
+	return nil
+}
+
+// await reads the operation until it is final, or until the time to wait is over.
+func (o *nodeOperation) await(ctx context.Context, place remote.Place, taken *operationReport) error {
+	for end := time.Now().Add(o.wait); !taken.isFinal() && time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+		var now struct{ Status, Result string }
+		r := remote.Request{Place: place, Path: "member-operations/" + taken.OperationID}
+		if _, err := o.server.Do(ctx, r, &now); err != nil {
+			return err
+		}
+		taken.Status, taken.Result = now.Status, now.Result
+	}
+	return nil
 }
 
 // operationReport is the JSON of an operation.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -50,6 +52,21 @@ func (q *queueFlags) add(cmd *cobra.Command) {
 	q.output.TableFlags(cmd)
 }
 
+// send sends a request with an idempotency key and decodes the answer. The error of a refused request ends with refused. That of
+// one which may have had its effect ends with unsure and with the call that tells.
+func (q *queueFlags) send(ctx context.Context, r remote.Request, answer any, refused, unsure string) error {
+	_, err := q.server.Do(ctx, r, answer)
+	switch unsent := new(cli.ExitError); {
+	case err == nil:
+		return nil
+	case remote.IsRefusal(err):
+		return fmt.Errorf("%w\n%s", err, refused)
+	case errors.As(err, &unsent):
+		return err
+	}
+	return fmt.Errorf("%w\n%s, repeat the call with --key %s", err, unsure, r.Key)
+}
+
 func newQueueSubmitCmd() *cobra.Command {
 	var flags queueFlags
 	var req queue.Request
@@ -81,20 +98,14 @@ prints the same job.` + queueExit,
 			if req.Script == "" && len(args) == 1 {
 				return cli.Usage(errors.New("queue submit: standard input is empty: name the file of the script, or give the script there"))
 			}
-			if key == "" {
-				key = queue.NewKey(time.Now(), rand.Text())
-			}
+			key = cmp.Or(key, queue.NewKey(time.Now(), rand.Text()))
 			if err := errors.Join(queue.CheckKey(key), req.Check()); err != nil {
 				return cli.Usage(err)
 			}
 			var job queue.Job
 			r := remote.Request{Method: http.MethodPost, Place: place, Path: "queue/jobs", Key: key, Body: req}
-			if _, err := flags.server.Do(cmd.Context(), r, &job); remote.IsRefusal(err) {
-				return fmt.Errorf("%w\nthis call made no job", err)
-			} else if used := new(cli.ExitError); errors.As(err, &used) { // nothing was sent
+			if err := flags.send(cmd.Context(), r, &job, "this call made no job", "to learn whether the job exists"); err != nil {
 				return err
-			} else if err != nil {
-				return fmt.Errorf("%w\nto learn whether the job exists, repeat the call with --key %s", err, key)
 			}
 			return flags.output.Print(cmd.OutOrStdout(), jobReport{Format: jobFormat, Job: job})
 		},

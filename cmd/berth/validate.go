@@ -12,14 +12,11 @@ import (
 	"berth/cmd/internal/localestate"
 	"berth/cmd/internal/validation"
 	"berth/cmd/internal/watch"
+	"berth/schema/estate"
 )
 
 func newValidateCmd() *cobra.Command {
-	var (
-		output cli.Output
-		again  bool
-		own    map[string]string
-	)
+	var call validateCall
 	cmd := &cobra.Command{
 		Use:   "validate [DIR]",
 		Short: "Check a whole estate",
@@ -53,37 +50,44 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 			if err != nil {
 				return err
 			}
-			once := func() error {
-				v, err := validation.Validate(cmd.Context(), loader, dir, own)
-				if err != nil {
-					return err
-				}
-				write := func(w io.Writer) error { return v.Write(w, output.Form) }
-				if again || output.Form != "text" {
-					err = write(cmd.OutOrStdout())
-				} else {
-					err = cli.Paged(cmd.OutOrStdout(), write)
-				}
-				if err != nil {
-					return err
-				}
-				if v.Summary.Errors > 0 {
-					return cli.Exit(1)
-				}
-				return nil
-			}
-			if !again {
+			once := func() error { return call.once(cmd, loader, dir) }
+			if !call.again {
 				return once()
 			}
 			return watch.Repeat(cmd.Context(), watch.Command{
-				Name: dir, Run: once, IsText: output.Form == "text", Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
-				Scan: func() (watch.Files, error) { return watch.Estate(dir, slices.Collect(maps.Values(own))...) },
+				Name: dir, Run: once, IsText: call.output.Form == "text", Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+				Scan: func() (watch.Files, error) { return watch.Estate(dir, slices.Collect(maps.Values(call.own))...) },
 			})
 		},
 	}
-	output.Flag(cmd, validation.Forms()...)
-	cmd.Flags().StringToStringVar(&own, "tenant", nil,
+	call.output.Flag(cmd, validation.Forms()...)
+	cmd.Flags().StringToStringVar(&call.own, "tenant", nil,
 		"NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
-	cmd.Flags().BoolVar(&again, "watch", false, "check again whenever a file changes")
+	cmd.Flags().BoolVar(&call.again, "watch", false, "check again whenever a file changes")
 	return cmd
+}
+
+// validateCall is a call of validate.
+type validateCall struct {
+	output cli.Output
+	again  bool              // until interrupted
+	own    map[string]string // directories, by tenant
+}
+
+// once checks the estate in dir, and prints the result.
+func (c *validateCall) once(cmd *cobra.Command, loader *estate.Loader, dir string) error {
+	v, err := validation.Validate(cmd.Context(), loader, dir, c.own)
+	if err != nil {
+		return err
+	}
+	write := func(w io.Writer) error { return v.Write(w, c.output.Form) }
+	if c.again || c.output.Form != "text" {
+		err = write(cmd.OutOrStdout())
+	} else {
+		err = cli.Paged(cmd.OutOrStdout(), write)
+	}
+	if err == nil && v.Summary.Errors > 0 {
+		return cli.Exit(1)
+	}
+	return err
 }

@@ -296,27 +296,38 @@ func wrongArguments(cmd *cobra.Command, args []string, check cobra.PositionalArg
 		for most > 0 && check(cmd, args[:most]) != nil {
 			most--
 		}
-		extra := args[most]
-		err = fmt.Errorf("%s: the argument %q is too many", name, extra)
-		if info, no := os.Stat(extra); cmd.Flags().Lookup("repo") != nil && no == nil && info.IsDir() {
-			return fmt.Errorf("%w: a directory is named with --repo %s", err, extra)
-		} else if cmd.Flags().Lookup("config") != nil && no == nil {
-			return fmt.Errorf("%w: a configuration is named with -c %s", err, extra)
-		}
-		if reason := cmd.Flags().Lookup("reason"); reason != nil && reason.Changed && !strings.Contains(reason.Value.String(), " ") {
-			err = fmt.Errorf("%w: put the text of --reason in quotes, if this belongs to it", err)
-		}
-		if hint := elsewhere.Arguments[name]; hint != "" {
-			return fmt.Errorf("%w: %s", err, strings.ReplaceAll(hint, "%s", extra))
-		}
-		if len(flagNames(cmd)) > 0 {
-			return fmt.Errorf("%w: %s", err, flagsOf(cmd))
+		hint, isWhole := tooMany(cmd, args[most], elsewhere)
+		err = fmt.Errorf("%s: the argument %q is too many%s", name, args[most], hint)
+		if isWhole {
+			return err
 		}
 	}
 	if example := firstExample(cmd); example != "" {
 		return errors.Join(err, errors.New("for example: "+example))
 	}
 	return err
+}
+
+// tooMany says what an argument that is too many may be for, or how the command is called, for the end of the
+// error. It reports whether an example adds nothing to that.
+func tooMany(cmd *cobra.Command, extra string, elsewhere Elsewhere) (hint string, isWhole bool) {
+	info, err := os.Stat(extra)
+	switch {
+	case err == nil && info.IsDir() && cmd.Flags().Lookup("repo") != nil:
+		return ": a directory is named with --repo " + extra, true
+	case err == nil && cmd.Flags().Lookup("config") != nil:
+		return ": a configuration is named with -c " + extra, true
+	}
+	if reason := cmd.Flags().Lookup("reason"); reason != nil && reason.Changed && !strings.Contains(reason.Value.String(), " ") {
+		hint = ": put the text of --reason in quotes, if this belongs to it"
+	}
+	if place := elsewhere.Arguments[nameOf(cmd)]; place != "" {
+		return hint + ": " + strings.ReplaceAll(place, "%s", extra), true
+	}
+	if len(flagNames(cmd)) > 0 {
+		return hint + ": " + flagsOf(cmd), true
+	}
+	return hint, false
 }
 
 func firstExample(cmd *cobra.Command) string {

@@ -46,13 +46,8 @@ func (o ExplainOptions) open(ctx context.Context) (_ *basis, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if b.asked, err = estate.Dir(dir); err != nil {
+		if b.asked, err = openDirectory(ctx, dir); err != nil {
 			return nil, err
-		}
-		if has, err := localestate.HasDocuments(ctx, b.asked); err != nil {
-			return nil, err
-		} else if !has {
-			return nil, localestate.Missing(dir, localestate.NoDocuments, "--dir DIR")
 		}
 		if root, err := filepath.Abs(dir); err != nil || place.WorkTree != root {
 			return b, err // the branches of a repository around it are about another estate
@@ -65,6 +60,18 @@ func (o ExplainOptions) open(ctx context.Context) (_ *basis, err error) {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
+}
+
+// openDirectory reads the estate in a directory, which has documents.
+func openDirectory(ctx context.Context, dir string) (schema.Snapshot, error) {
+	snap, err := estate.Dir(dir)
+	if err != nil {
+		return nil, err
+	}
+	if has, err := localestate.HasDocuments(ctx, snap); has || err != nil {
+		return snap, err
+	}
+	return nil, localestate.Missing(dir, localestate.NoDocuments, "--dir DIR")
 }
 
 // directory returns the directory of the estate, if no revision is asked for.

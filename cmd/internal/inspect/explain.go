@@ -88,17 +88,22 @@ func Explain(ctx context.Context, o ExplainOptions, key schema.Key, field string
 	if !e.judge(loaded.Desired, at, opts) {
 		e.InForceOnly = true
 		if (inForce == nil || !e.judge(inForce.Desired, at, opts)) && e.Status == nil && len(e.Held) == 0 {
-			if like := nearestName(key.ResourceName(), unitNames(loaded.Desired)); like != "" {
-				return nil, fmt.Errorf("no valid document declares %s: did you mean %q?", key, like)
-			}
-			return nil, fmt.Errorf("no valid document declares %s; berth get %s lists the valid ones, berth validate shows errors, berth "+
-				"events shows deletions", key, key.Kind.Plural())
+			return nil, undeclared(key, loaded.Desired)
 		}
 	}
 	if field != "" && len(e.Values) > 0 {
 		err = e.choose(field, o.Limits)
 	}
 	return e, err
+}
+
+// undeclared is the error for a unit without a valid document.
+func undeclared(key schema.Key, d *schema.Desired) error {
+	if like := nearestName(key.ResourceName(), unitNames(d)); like != "" {
+		return fmt.Errorf("no valid document declares %s: did you mean %q?", key, like)
+	}
+	return fmt.Errorf("no valid document declares %s; berth get %s lists the valid ones, berth validate shows errors, berth events shows "+
+		"deletions", key, key.Kind.Plural())
 }
 
 // choose leaves the values of one field, or of the limit of that name in the refusals of the
@@ -112,11 +117,10 @@ func (e *Explanation) choose(field string, limits func(backend string) map[strin
 	}
 	var known map[string]string
 	backend := ""
-	for _, v := range e.Values {
-		if v.Field == "runtime_backend" && limits != nil {
-			backend = policy.Text(v.Value)
-			known = limits(backend)
-		}
+	isBackend := func(v policy.Value) bool { return v.Field == "runtime_backend" }
+	if i := slices.IndexFunc(e.Values, isBackend); i >= 0 && limits != nil {
+		backend = policy.Text(e.Values[i].Value)
+		known = limits(backend)
 	}
 	limit, ok := known[field]
 	like := nearestName(field, append(slices.Sorted(maps.Keys(known)), names...))
@@ -133,16 +137,17 @@ func (e *Explanation) choose(field string, limits func(backend string) map[strin
 			field, strings.Join(names, ", "), backend, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	e.Limit = &ExplainedLimit{field, limit}
-	for _, v := range e.Values {
-		if v.Field == "submission_limits."+limit || strings.HasPrefix(v.Field, "attachments.") && strings.HasSuffix(v.Field, "."+limit) {
-			values = append(values, v)
-		}
-	}
-	if values == nil {
+	values = slices.DeleteFunc(slices.Clone(e.Values), func(v policy.Value) bool { return !setsLimit(v.Field, limit) })
+	if len(values) == 0 {
 		return fmt.Errorf("limit %s is %s, which no Attachment and no Instance sets for %s", field, limit, e.Key)
 	}
 	e.Values = values
 	return nil
+}
+
+// setsLimit reports whether a field is a limit of an instance or of an attachment.
+func setsLimit(field, limit string) bool {
+	return field == "submission_limits."+limit || strings.HasPrefix(field, "attachments.") && strings.HasSuffix(field, "."+limit)
 }
 
 // recorded fills in the status of the instance. status may be nil.
@@ -233,29 +238,37 @@ func (e *Explanation) Text(p *cli.Page) error {
 		fmt.Fprintf(&b, "limit: %s is %s\n", cli.Visible(e.Limit.Name), e.Limit.Field)
 	}
 	for _, v := range e.Values {
-		fmt.Fprintf(&b, "\n%s: %s", v.Field, policy.Text(v.Value))
-		if v.Asked != nil {
-			fmt.Fprintf(&b, " (asked: %s)", policy.Text(v.Asked))
-		}
-		b.WriteString("\n")
-		tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		for _, s := range v.Steps {
-			fmt.Fprintf(tw, "  %s\t%s\tsays %s", s.Scope, s.Source.Place(), policy.Text(s.Says))
-			if after := policy.Text(s.Value); after != policy.Text(s.Says) {
-				fmt.Fprintf(tw, "\tleaves %s", after)
-			}
-			fmt.Fprintln(tw)
-		}
-		if e.Assumed && v.Field == "max_instances_per_project" {
-			fmt.Fprintln(tw, "  (branch berth/in-force missing; all instances are assumed to exist, and counted by name)")
-		}
-		if err := tw.Flush(); err != nil {
+		if err := e.writeValue(&b, v); err != nil {
 			return err
-		}
-		for _, d := range v.Decisions {
-			fmt.Fprintf(&b, "  %s: %s (%s)\n", d.Verdict, d.Message, d.Source.Place())
 		}
 	}
 	_, err := io.WriteString(p, b.String())
 	return err
+}
+
+// writeValue prints a value with the steps of policy and the decisions about it.
+func (e *Explanation) writeValue(b *strings.Builder, v policy.Value) error {
+	fmt.Fprintf(b, "\n%s: %s", v.Field, policy.Text(v.Value))
+	if v.Asked != nil {
+		fmt.Fprintf(b, " (asked: %s)", policy.Text(v.Asked))
+	}
+	b.WriteString("\n")
+	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, s := range v.Steps {
+		fmt.Fprintf(tw, "  %s\t%s\tsays %s", s.Scope, s.Source.Place(), policy.Text(s.Says))
+		if after := policy.Text(s.Value); after != policy.Text(s.Says) {
+			fmt.Fprintf(tw, "\tleaves %s", after)
+		}
+		fmt.Fprintln(tw)
+	}
+	if e.Assumed && v.Field == "max_instances_per_project" {
+		fmt.Fprintln(tw, "  (branch berth/in-force missing; all instances are assumed to exist, and counted by name)")
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, d := range v.Decisions {
+		fmt.Fprintf(b, "  %s: %s (%s)\n", d.Verdict, d.Message, d.Source.Place())
+	}
+	return nil
 }

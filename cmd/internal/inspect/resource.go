@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -217,20 +218,11 @@ func (e *Estate) list(ctx context.Context, kind schema.Kind) ([]*Resource, error
 			byKey[key] = &Resource{Key: key, File: f.Path}
 		}
 	}
-	recorded := func(key schema.Key, status ResourceStatus) {
-		if key.Kind != kind {
-			return
-		}
+	for key, status := range e.recorded(kind) {
 		if byKey[key] == nil {
 			byKey[key] = &Resource{Key: key}
 		}
 		byKey[key].Status = &status
-	}
-	for key, s := range e.status.Units.All() {
-		recorded(key, unitStatus(s))
-	}
-	for key, s := range e.status.Things {
-		recorded(key, thingStatus(s))
 	}
 	out := []*Resource{}
 	for key, r := range byKey {
@@ -248,6 +240,19 @@ func (e *Estate) list(ctx context.Context, kind schema.Kind) ([]*Resource, error
 	}
 	slices.SortFunc(out, func(a, b *Resource) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// recorded returns what Berth recorded of the resources of a kind.
+func (e *Estate) recorded(kind schema.Kind) map[schema.Key]ResourceStatus {
+	all := map[schema.Key]ResourceStatus{}
+	for key, s := range e.status.Units.All() {
+		all[key] = unitStatus(s)
+	}
+	for key, s := range e.status.Things {
+		all[key] = thingStatus(s)
+	}
+	maps.DeleteFunc(all, func(key schema.Key, _ ResourceStatus) bool { return key.Kind != kind })
+	return all
 }
 
 // document reads the document of a resource.

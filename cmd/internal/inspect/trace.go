@@ -200,12 +200,7 @@ func (t *Trace) decide(ctx context.Context, r *Repository, last reconciler.Revis
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
 	}
-	over := map[string]bool{}
-	for _, v := range t.Audit {
-		if isDecision(v) && v.Base != "" && v.OccurredAt.Equal(t.decided[v.Base]) {
-			over[v.Base] = true
-		}
-	}
+	over := t.decidedOver()
 	for _, c := range log {
 		w, err := r.ReadInForce(ctx, c.ID)
 		if err != nil {
@@ -228,6 +223,17 @@ func (t *Trace) decide(ctx context.Context, r *Repository, last reconciler.Revis
 		}
 	}
 	return "", nil
+}
+
+// decidedOver returns the commits of berth/in-force on top of which a decision with the id is the last one.
+func (t *Trace) decidedOver() map[string]bool {
+	over := map[string]bool{}
+	for _, v := range t.Audit {
+		if isDecision(v) && v.Base != "" && v.OccurredAt.Equal(t.decided[v.Base]) {
+			over[v.Base] = true
+		}
+	}
+	return over
 }
 
 // Text implements cli.Report.

@@ -163,15 +163,21 @@ func (p *planner) requireEstate(ctx context.Context) error {
 	if err != nil || p.Patch != "" { // a patch may add the first documents
 		return err
 	}
-	if p.Head == "" && at.WorkTree != "" {
-		tree, err := localestate.WorkTree(ctx, p.repo, at)
-		if err != nil {
-			return err
-		}
-		if has, err := localestate.HasDocuments(ctx, tree); has || err != nil {
-			return err
-		}
+	if p.Head != "" || at.WorkTree == "" {
+		return p.withoutDocuments()
 	}
+	tree, err := localestate.WorkTree(ctx, p.repo, at)
+	if err != nil {
+		return err
+	}
+	if has, err := localestate.HasDocuments(ctx, tree); has || err != nil {
+		return err
+	}
+	return p.withoutDocuments()
+}
+
+// withoutDocuments is the error for a repository that holds no estate.
+func (p *planner) withoutDocuments() error {
 	return cli.Usage(localestate.Missing(p.Repo, localestate.NoDocuments, "--repo DIR"))
 }
 

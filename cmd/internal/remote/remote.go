@@ -113,28 +113,11 @@ func (s *Server) Raw(ctx context.Context, r Request) (body []byte, header http.H
 	if err != nil {
 		return nil, nil, err
 	}
-	path := "/api/v1"
-	if s.Reason != "" {
-		path += "/admin"
-	}
-	target := strings.TrimSuffix(base, "/") + path + "/projects/" + r.Project
-	if r.Instance != "" {
-		target += "/app-instances/" + r.Instance
-	}
-	target += "/" + r.Path
-	if len(r.Query) > 0 {
-		target += "?" + r.Query.Encode()
-	}
+	target := s.target(base, r)
 	pause := cmp.Or(s.pause, 200*time.Millisecond)
 	unanswered := false
 	for try := 1; ; try++ {
-		body, header, err = s.once(ctx, r, target, token)
-		if leader := header.Get("Location"); isStandby(err) && leader != "" {
-			if err := checkAddress(leader, strings.HasPrefix(target, "https://")); err != nil {
-				return nil, nil, fmt.Errorf("the server stands by and names the leader: %w", err)
-			}
-			body, header, err = s.once(ctx, r, leader, token)
-		}
+		body, header, err = s.onceAtLeader(ctx, r, target, token)
 		e := new(Error)
 		if errors.As(err, &e) {
 			e.Unsure = unanswered
@@ -153,6 +136,39 @@ func (s *Server) Raw(ctx context.Context, r Request) (body []byte, header http.H
 		}
 		pause *= 2
 	}
+}
+
+// target returns the URL of a request at the server with a base URL.
+func (s *Server) target(base string, r Request) string {
+	path := "/api/v1"
+	if s.Reason != "" {
+		path += "/admin"
+	}
+	target := strings.TrimSuffix(base, "/") + path + "/projects/" + r.Project
+	if r.Instance != "" {
+		target += "/app-instances/" + r.Instance
+	}
+	target += "/" + r.Path
+	if len(r.Query) > 0 {
+		target += "?" + r.Query.Encode()
+	}
+	return target
+}
+
+// errLeader: the address of the leader may not get the token.
+var errLeader = errors.New("the server stands by and names the leader")
+
+// onceAtLeader sends a request, and sends it to the leader if the server stands by and names it.
+func (s *Server) onceAtLeader(ctx context.Context, r Request, target, token string) ([]byte, http.Header, error) {
+	body, header, err := s.once(ctx, r, target, token)
+	leader := header.Get("Location")
+	if !isStandby(err) || leader == "" {
+		return body, header, err
+	}
+	if err := checkAddress(leader, strings.HasPrefix(target, "https://")); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errLeader, err)
+	}
+	return s.once(ctx, r, leader, token)
 }
 
 // isStandby reports whether a daemon answered that another one leads.
@@ -176,6 +192,9 @@ func checkAddress(address string, encrypted bool) error {
 
 // again reports whether the same request may succeed later.
 func again(err error) bool {
+	if errors.Is(err, errLeader) {
+		return false
+	}
 	if e := new(Error); errors.As(err, &e) {
 		return e.Status == http.StatusTemporaryRedirect || e.Status == http.StatusServiceUnavailable ||
 			e.Status == http.StatusTooManyRequests || e.Status == http.StatusBadGateway

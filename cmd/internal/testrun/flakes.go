@@ -148,39 +148,49 @@ func readRuns(file string) ([]flakeRun, error) {
 // slowest is how many tests without a failure the table shows.
 const slowest = 20
 
+// flakeRow is a test in the table.
+type flakeRow struct {
+	test                   string
+	runs, failures, notRun int
+	longest                float64 // seconds
+}
+
+// flakeRows has the rows of a table by test.
+type flakeRows map[string]*flakeRow
+
+func (rows flakeRows) of(test string) *flakeRow {
+	if rows[test] == nil {
+		rows[test] = &flakeRow{test: test}
+	}
+	return rows[test]
+}
+
+func (rows flakeRows) add(run flakeRun) {
+	for test, seconds := range run.Tests {
+		r := rows.of(test)
+		r.runs++
+		r.longest = max(r.longest, seconds)
+	}
+	for _, test := range run.Failed {
+		if slices.ContainsFunc(run.Failed, func(other string) bool { return strings.HasPrefix(other, test+"/") }) {
+			continue // it failed for its subtest
+		}
+		r := rows.of(test)
+		r.runs++
+		r.failures++
+	}
+	for _, test := range run.NotRun {
+		rows.of(test).notRun++
+	}
+}
+
 // flakeTable returns the table of the runs and the number of failures: the tests that failed
 // or were not run, then the slowest.
 func flakeTable(runs []flakeRun) (string, int) {
-	type row struct {
-		test              string
-		runs, failures, n int
-		longest           float64
-	}
-	rows := map[string]*row{}
-	of := func(test string) *row {
-		if rows[test] == nil {
-			rows[test] = &row{test: test}
-		}
-		return rows[test]
-	}
+	rows := flakeRows{}
 	failures, whole, longest := 0, 0, 0.0
 	for _, run := range runs {
-		for test, seconds := range run.Tests {
-			r := of(test)
-			r.runs++
-			r.longest = max(r.longest, seconds)
-		}
-		for _, test := range run.Failed {
-			if slices.ContainsFunc(run.Failed, func(other string) bool { return strings.HasPrefix(other, test+"/") }) {
-				continue // it failed for its subtest
-			}
-			r := of(test)
-			r.runs++
-			r.failures++
-		}
-		for _, test := range run.NotRun {
-			of(test).n++
-		}
+		rows.add(run)
 		bad := len(run.Failed) + len(run.NotRun)
 		failures += bad
 		if bad == 0 {
@@ -188,23 +198,19 @@ func flakeTable(runs []flakeRun) (string, int) {
 		}
 		longest = max(longest, run.Seconds)
 	}
-	var sorted []*row
-	for _, r := range rows {
-		sorted = append(sorted, r)
-	}
-	slices.SortFunc(sorted, func(a, b *row) int {
-		return cmp.Or(cmp.Compare(b.failures+b.n, a.failures+a.n), cmp.Compare(b.longest, a.longest), cmp.Compare(a.test, b.test))
+	sorted := slices.SortedFunc(maps.Values(rows), func(a, b *flakeRow) int {
+		return cmp.Or(cmp.Compare(b.failures+b.notRun, a.failures+a.notRun), cmp.Compare(b.longest, a.longest), cmp.Compare(a.test, b.test))
 	})
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%-90s %5s %9s %8s %10s\n", "TEST", "RUNS", "FAILURES", "NOT RUN", "LONGEST")
 	shown := 0
 	for _, r := range sorted {
-		if r.failures+r.n == 0 {
+		if r.failures+r.notRun == 0 {
 			if shown++; shown > slowest {
 				continue
 			}
 		}
-		fmt.Fprintf(&b, "%-90s %5d %9d %8d %8.1f s\n", r.test, r.runs, r.failures, r.n, r.longest)
+		fmt.Fprintf(&b, "%-90s %5d %9d %8d %8.1f s\n", r.test, r.runs, r.failures, r.notRun, r.longest)
 	}
 	if shown > slowest {
 		fmt.Fprintf(&b, "and %d more tests, none of which failed.\n", shown-slowest)

@@ -46,21 +46,7 @@ type Validation struct {
 // Validate checks the estate in dir, with tenants' documents in directories of their
 // own.
 func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants map[string]string) (*Validation, error) {
-	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return nil, cli.Usage(fmt.Errorf("validate: %s is a file, and documents are checked together: berth validate . checks the estate "+
-			"around it", dir))
-	}
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, cli.Usage(fmt.Errorf("validate: %w", localestate.Missing(dir, "", "DIR")))
-	}
-	platform, err := estate.Dir(dir)
-	if err != nil {
-		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
-	}
-	if err := estate.HaveTenants(ctx, platform, tenants); err != nil {
-		return nil, cli.Usage(fmt.Errorf("validate: --tenant: %w", err))
-	}
-	snap, shadowed, err := estate.WithTenants(ctx, platform, tenants)
+	platform, snap, shadowed, err := open(ctx, dir, tenants)
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
 	}
@@ -69,11 +55,7 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 		return nil, err
 	}
 	if r.Len() == 0 && len(r.Diagnostics) == 0 {
-		if root, err := localestate.Root(dir, "DIR"); err == nil && !isSame(root, dir) {
-			return nil, cli.Usage(fmt.Errorf("validate: %s is a part of an estate: berth validate %s checks all of it", dir, root))
-		}
-		return nil, cli.Usage(fmt.Errorf("validate: %w", localestate.Missing(dir,
-			"there are no documents below platform/ or tenants/", "DIR")))
+		return nil, cli.Usage(fmt.Errorf("validate: %w", withoutDocuments(dir)))
 	}
 	effective, decisions := evaluate(r)
 	v := &Validation{
@@ -104,6 +86,35 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	v.summarize(r)
 	v.skipped, err = skipped(dir)
 	return v, err
+}
+
+// open reads the estate in dir, and puts the documents of tenants in the place of theirs. shadowed are the files that
+// are not read for that.
+func open(ctx context.Context, dir string, tenants map[string]string) (platform, snap schema.Snapshot, shadowed []string, err error) {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && !info.IsDir():
+		return nil, nil, nil, fmt.Errorf("%s is a file, and documents are checked together: berth validate . checks the estate around it",
+			dir)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil, nil, localestate.Missing(dir, "", "DIR")
+	}
+	if platform, err = estate.Dir(dir); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := estate.HaveTenants(ctx, platform, tenants); err != nil {
+		return nil, nil, nil, fmt.Errorf("--tenant: %w", err)
+	}
+	snap, shadowed, err = estate.WithTenants(ctx, platform, tenants)
+	return platform, snap, shadowed, err
+}
+
+// withoutDocuments is the error for a directory without an estate.
+func withoutDocuments(dir string) error {
+	if root, err := localestate.Root(dir, "DIR"); err == nil && !isSame(root, dir) {
+		return fmt.Errorf("%s is a part of an estate: berth validate %s checks all of it", dir, root)
+	}
+	return localestate.Missing(dir, "there are no documents below platform/ or tenants/", "DIR")
 }
 
 // skipped lists the directories and YAML files at the top of an estate that belong to no estate, without
