@@ -3,6 +3,8 @@ package pulls
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"berth/reconciler"
@@ -32,21 +34,8 @@ func (r *Reporter) BroughtBy(ctx context.Context, commit string) (numbers []int,
 	}
 	known, _, sure := r.rollouts.pulls(commit)
 	if !sure {
-		lag := min(r.AuthorLag, maxPullLag)
-		if !r.rollouts.mayAsk(commit, min(pullAgain, lag)) {
-			return nil, false, nil
-		}
-		if known, err = r.Forge.PullsOf(ctx, commit); err != nil {
+		if known, sure, err = r.askForge(ctx, commit); err != nil {
 			return nil, false, err
-		}
-		asked := r.rollouts.setPulls(commit, known)
-		if sure = len(known) > 0; !sure && asked >= lag {
-			if known, sure, err = r.unnamed(ctx, commit); err != nil {
-				return nil, false, err
-			}
-			if sure = sure || asked >= r.AuthorLag; sure {
-				r.rollouts.settlePulls(commit, known)
-			}
 		}
 	}
 	for _, pr := range known {
@@ -57,13 +46,63 @@ func (r *Reporter) BroughtBy(ctx context.Context, commit string) (numbers []int,
 	return numbers, sure, nil
 }
 
+// askForge asks for the pull requests of a commit, unless it has asked a moment ago. sure is as in BroughtBy.
+func (r *Reporter) askForge(ctx context.Context, commit string) (prs []reconciler.PullRequest, sure bool, err error) {
+	lag := min(r.AuthorLag, maxPullLag)
+	if !r.rollouts.mayAsk(commit, min(pullAgain, lag)) {
+		return nil, false, nil
+	}
+	if prs, err = r.Forge.PullsOf(ctx, commit); err != nil {
+		return nil, false, err
+	}
+	asked := r.rollouts.setPulls(commit, prs)
+	if len(prs) > 0 || asked < lag {
+		return prs, len(prs) > 0, nil
+	}
+	if prs, sure, err = r.unnamed(ctx, commit); err != nil {
+		return nil, false, err
+	}
+	if sure = sure || asked >= r.AuthorLag; sure {
+		r.rollouts.settlePulls(commit, prs)
+	}
+	return prs, sure, nil
+}
+
 // unnamed lists the pull requests that say that a commit merged them, although the
 // forge does not name them for the commit: it may know a pull request earlier. sure
 // is false while one that is not open any more may turn out to have brought it.
 func (r *Reporter) unnamed(ctx context.Context, commit string) (prs []reconciler.PullRequest, sure bool, err error) {
-	open, err := r.Forge.OpenPulls(ctx)
+	numbers, err := r.closedPulls(ctx)
 	if err != nil {
 		return nil, false, err
+	}
+	sure = true
+	for _, n := range numbers {
+		pr, err := r.Forge.Pull(ctx, n)
+		if errors.Is(err, reconciler.ErrNotFound) || err == nil && pr.BaseBranch != r.Branch {
+			continue
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		if pr.Merged && pr.MergeCommit == commit {
+			prs = append(prs, pr)
+			continue
+		}
+		excluded, err := r.excludes(ctx, pr, commit)
+		if err != nil {
+			return nil, false, err
+		}
+		sure = sure && excluded
+	}
+	return prs, sure || len(prs) > 0, nil
+}
+
+// closedPulls lists the known pull requests that the forge does not list as open any more.
+func (r *Reporter) closedPulls(ctx context.Context) ([]int, error) {
+	open, err := r.Forge.OpenPulls(ctx)
+	if err != nil {
+		return nil, err
 	}
 	closed := map[int]bool{}
 	for n, v := range r.Status.Reviews() {
@@ -75,33 +114,21 @@ func (r *Reporter) unnamed(ctx context.Context, commit string) (prs []reconciler
 	for _, pr := range open {
 		closed[pr.Number] = false
 	}
-	sure = true
-	for n, is := range closed {
-		if !is {
-			continue
-		}
-		pr, err := r.Forge.Pull(ctx, n)
-		if errors.Is(err, reconciler.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		switch {
-		case pr.BaseBranch != r.Branch:
-		case pr.Merged && pr.MergeCommit == commit:
-			prs = append(prs, pr)
-		case pr.Merged && pr.MergeCommit != "":
-			base, err := r.Repo.MergeBase(ctx, commit, pr.MergeCommit)
-			if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
-				return nil, false, err
-			}
-			sure = sure && err == nil && base != commit // else the commit may be one of several of the pull request
-		default: // closed; the forge may report the merge a moment later
-			sure = sure && !pr.Open && r.Now().Sub(pr.Updated) >= r.AuthorLag
-		}
+	maps.DeleteFunc(closed, func(_ int, is bool) bool { return !is })
+	return slices.Collect(maps.Keys(closed)), nil
+}
+
+// excludes reports whether a pull request that does not name a commit as its merge cannot have brought it. The commit may
+// be one of several of a merged pull request. The forge may report the merge of a closed one a moment later.
+func (r *Reporter) excludes(ctx context.Context, pr reconciler.PullRequest, commit string) (bool, error) {
+	if !pr.Merged || pr.MergeCommit == "" {
+		return !pr.Open && r.Now().Sub(pr.Updated) >= r.AuthorLag, nil
 	}
-	return prs, sure || len(prs) > 0, nil
+	base, err := r.Repo.MergeBase(ctx, commit, pr.MergeCommit)
+	if errors.Is(err, reconciler.ErrNotFound) {
+		return false, nil
+	}
+	return base != commit, err
 }
 
 // isAncestor reports whether a commit is another one or comes before it. An unknown

@@ -109,20 +109,57 @@ func (h *CommandHandler) AnswerCommands(ctx context.Context) (again time.Duratio
 			left = append(left, c.CommandComment)
 		}
 	}
+	if progress || len(left) == 0 {
+		h.failures = 0
+	}
+	return h.goOn(start, left), nil
+}
+
+// goOn returns when to go on with the commands that are left; 0: with the next poll.
+func (h *CommandHandler) goOn(start time.Time, left []reconciler.CommandComment) time.Duration {
 	h.since = start.Add(-listOverlap)
+	if len(left) == 0 {
+		return 0
+	}
 	for _, c := range left { // those have to be listed again
 		if c.When.Before(h.since) {
 			h.since = c.When
 		}
 	}
-	if progress || len(left) == 0 {
-		h.failures = 0
+	again := min(commandsAgain<<min(h.failures, 10), maxCommandsAgain)
+	h.failures++
+	return again
+}
+
+// pullOf returns a pull request, zero if there is none; known are those that were read already.
+func (h *CommandHandler) pullOf(ctx context.Context, n int, known map[int]reconciler.PullRequest) (reconciler.PullRequest, error) {
+	if pr, ok := known[n]; ok {
+		return pr, nil
 	}
-	if len(left) > 0 {
-		again = min(commandsAgain<<min(h.failures, 10), maxCommandsAgain)
-		h.failures++
+	pr, err := h.Forge.Pull(ctx, n)
+	if err != nil && !errors.Is(err, reconciler.ErrNotFound) {
+		return pr, err
 	}
-	return again, nil
+	known[n] = pr
+	return pr, nil
+}
+
+// carryOutOnce returns the outcome of a command; nil while it is open. A command is carried out once: tried again, it
+// would find itself done.
+func (h *CommandHandler) carryOutOnce(ctx context.Context, pr reconciler.PullRequest, c turn) (*outcome, error) {
+	id := idOf(c.CommandComment)
+	if out := h.unanswered[id]; out != nil {
+		return out, nil
+	}
+	out, err := h.carryOut(ctx, pr, c.CommandComment, c.may)
+	if err != nil || out.wait {
+		return nil, err
+	}
+	if len(h.unanswered) >= maxRemembered {
+		clear(h.unanswered)
+	}
+	h.unanswered[id] = &out
+	return &out, nil
 }
 
 // ignore leaves a command without an answer for as long as this run.
@@ -200,29 +237,17 @@ func (h *CommandHandler) pick(
 // also records that the command was answered, then sets the reaction. It returns
 // false while the outcome is open. pulls are the pull requests that were read already.
 func (h *CommandHandler) answer(ctx context.Context, c turn, pulls map[int]reconciler.PullRequest) (answered bool, err error) {
-	pr, known := pulls[c.Pull]
-	if !known {
-		if pr, err = h.Forge.Pull(ctx, c.Pull); err != nil && !errors.Is(err, reconciler.ErrNotFound) {
-			return false, err
-		}
-		pulls[c.Pull] = pr // zero: not found
+	pr, err := h.pullOf(ctx, c.Pull, pulls)
+	if err != nil {
+		return false, err
 	}
 	if pr.BaseBranch != h.Branch || c.isGuest() && h.guests.isReached(c.Author, h.Now()) { // another estate's or nobody's; or too many
 		h.ignore(c.CommandComment)
 		return true, nil
 	}
-	out := h.unanswered[idOf(c.CommandComment)]
-	if out == nil {
-		now, err := h.carryOut(ctx, pr, c.CommandComment, c.may)
-		if err != nil || now.wait {
-			return false, err
-		}
-		if len(h.unanswered) >= maxRemembered {
-			clear(h.unanswered)
-		}
-		// A command is carried out once: tried again, it would find itself done.
-		out = &now
-		h.unanswered[idOf(c.CommandComment)] = out
+	out, err := h.carryOutOnce(ctx, pr, c)
+	if out == nil || err != nil {
+		return false, err
 	}
 	if out.record {
 		if err := h.flush(ctx); err != nil {

@@ -80,21 +80,28 @@ func (p *Planner) listOpen(ctx context.Context) error {
 		}
 	}
 	changed, first := p.open.take(list, func(n int) bool { return p.publisher.queue.knows(target{pull: n}) })
-	if first { // an earlier run may have left checks unfinished
-		for n, v := range p.Status.Reviews() {
-			heads := headsOf(v)
-			if _, ok := list[n]; !ok && len(heads) > 0 {
-				changed = append(changed, n)
-			}
-			for _, head := range heads {
-				if list[n].Head != head {
-					p.Queue.Add(reconciler.Item{Task: reconciler.TaskCancelChecks, Commit: head})
-				}
-			}
-		}
+	if first {
+		changed = append(changed, p.cancelUnfinished(list)...)
 	}
 	p.planAll(ctx, changed)
 	return nil
+}
+
+// cancelUnfinished cancels the checks that an earlier run may have left unfinished, and returns its pull requests that are
+// not open any more.
+func (p *Planner) cancelUnfinished(list map[int]reconciler.PullRequest) (closed []int) {
+	for n, v := range p.Status.Reviews() {
+		heads := headsOf(v)
+		if _, ok := list[n]; !ok && len(heads) > 0 {
+			closed = append(closed, n)
+		}
+		for _, head := range heads {
+			if list[n].Head != head {
+				p.Queue.Add(reconciler.Item{Task: reconciler.TaskCancelChecks, Commit: head})
+			}
+		}
+	}
+	return closed
 }
 
 // Replan plans all open pull requests again.

@@ -85,31 +85,25 @@ func (p *Publisher) Publish(ctx context.Context) (again time.Duration, err error
 // merged on an earlier plan keeps that plan: nobody saw the new one. If the earlier one
 // did not pass, a merge after the new checks is a merge on the new plan.
 func (p *Publisher) publish(ctx context.Context, x *publication) error {
-	earlier, passed := false, false // another plan of the same head was shown, and passed
-	if x.pull != 0 {
-		flush, cancel := context.WithTimeout(ctx, flushTimeout)
-		err := p.Status.FlushTo(flush, x.recorded)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("%s: record the result before it is published: %w", x.target, err)
-		}
-		v := p.reviews.review(x.pull)
-		earlier = v != nil && v.Head == x.head && v.Key != x.shown.Key
-		passed = earlier && v.Passed
+	if x.pull == 0 {
+		return p.report(ctx, x)
 	}
+	flush, cancel := context.WithTimeout(ctx, flushTimeout)
+	err := p.Status.FlushTo(flush, x.recorded)
+	cancel()
+	if err != nil {
+		return fmt.Errorf("%s: record the result before it is published: %w", x.target, err)
+	}
+	v := p.reviews.review(x.pull)
+	earlier := v != nil && v.Head == x.head && v.Key != x.shown.Key // another plan of the same head was shown
+	passed := earlier && v.Passed
 	if earlier {
 		if _, err := p.pullOf(ctx, x, true); err != nil {
 			return err
 		}
 	}
-	for _, c := range x.checks {
-		c.Pull = x.pull
-		if err := p.Forge.Report(ctx, x.head, c); err != nil {
-			return fmt.Errorf("%s: check %s: %w", x.target, c.Name, err)
-		}
-	}
-	if x.pull == 0 {
-		return nil
+	if err := p.report(ctx, x); err != nil {
+		return err
 	}
 	if !passed || x.plan == nil {
 		p.reviews.wasShown(x.pull, x.shown)
@@ -124,12 +118,27 @@ func (p *Publisher) publish(ctx context.Context, x *publication) error {
 	if passed {
 		p.reviews.wasShown(x.pull, x.shown)
 	}
-	// A pull request that was merged as soon as the checks succeeded still has this head.
-	if pr.Head != x.head || !pr.Open && !pr.Merged || pr.BaseBranch != p.Branch {
+	if !p.isCurrent(pr, x) {
 		return fmt.Errorf("planned at %s, but the forge has it at %s for %s (open: %t): %w", reconciler.Short(x.head),
 			reconciler.Short(pr.Head), pr.BaseBranch, pr.Open, reconciler.ErrHeadMoved)
 	}
 	return p.Forge.Comment(ctx, x.pull, reconciler.Comment{Plan: x.plan})
+}
+
+// isCurrent reports whether a pull request has the head of a result, also if it was merged as soon as the checks succeeded.
+func (p *Publisher) isCurrent(pr reconciler.PullRequest, x *publication) bool {
+	return pr.Head == x.head && (pr.Open || pr.Merged) && pr.BaseBranch == p.Branch
+}
+
+// report reports the checks of a result.
+func (p *Publisher) report(ctx context.Context, x *publication) error {
+	for _, c := range x.checks {
+		c.Pull = x.pull
+		if err := p.Forge.Report(ctx, x.head, c); err != nil {
+			return fmt.Errorf("%s: check %s: %w", x.target, c.Name, err)
+		}
+	}
+	return nil
 }
 
 // pullOf reads the pull request of a result; ErrHeadMoved if it was merged on an

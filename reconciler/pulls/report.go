@@ -33,14 +33,35 @@ func (r *Reporter) Follow(ctx context.Context, commit string) error {
 		return err
 	}
 	st := r.state()
-	if st != nil {
-		for _, pr := range prs {
-			if err := r.restore(ctx, pr, commit, st); err != nil {
-				return err
-			}
+	for _, pr := range prs {
+		if err := r.restore(ctx, pr, commit, st); err != nil {
+			return err
 		}
 	}
 	roll := r.rollouts.report(commit)
+	if err := r.post(ctx, prs, roll); err != nil {
+		return err
+	}
+	if sure && st != nil {
+		if err := r.useEarlierAcks(ctx, st, prs, roll.Held); err != nil {
+			return err
+		}
+	}
+	waits := func(pr reconciler.PullRequest) bool { return waitsForTree(r.reviews.review(pr.Number), st) }
+	if !sure || !roll.Settled() || slices.ContainsFunc(prs, waits) {
+		return nil
+	}
+	r.rollouts.End(commit)
+	for _, pr := range prs {
+		if err := r.endReview(ctx, pr.Number, pr.MergeCommit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// post writes a roll-out into the comments of pull requests.
+func (r *Reporter) post(ctx context.Context, prs []reconciler.PullRequest, roll plan.Rollout) error {
 	text := r.Render.Rollout(roll)
 	for _, pr := range prs {
 		if err := r.Forge.Comment(ctx, pr.Number, reconciler.Comment{Rollout: &text}); err != nil {
@@ -49,21 +70,6 @@ func (r *Reporter) Follow(ctx context.Context, commit string) error {
 	}
 	if len(prs) > 0 {
 		r.notePosted(roll)
-	}
-	if sure && st != nil && len(digestsOf(roll.Held)) > 0 {
-		if err := r.useEarlierAcks(ctx, st, prs, roll.Held); err != nil {
-			return err
-		}
-	}
-	if !sure || !roll.Settled() || st != nil &&
-		slices.ContainsFunc(prs, func(pr reconciler.PullRequest) bool { return waitsForTree(r.reviews.review(pr.Number), st) }) {
-		return nil
-	}
-	r.rollouts.End(commit)
-	for _, pr := range prs {
-		if err := r.endReview(ctx, pr.Number, pr.MergeCommit); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -152,17 +158,7 @@ func (r *Reporter) endReview(ctx context.Context, number int, commit string) err
 	if in, err := r.isAncestor(ctx, commit, st.Main); !in || err != nil {
 		return err
 	}
-	for key, s := range r.Status.Units().All() {
-		of := s.Revision == commit
-		if v != nil && !of {
-			u, _ := v.Unit(key, "")
-			of = u != nil
-		}
-		if of && (!s.RolledOut() || s.Review != nil) {
-			return nil
-		}
-	}
-	if waitsForTree(v, st) {
+	if r.inProgress(v, commit) || waitsForTree(v, st) {
 		return nil
 	}
 	if v != nil && !r.rollouts.isOver(commit) { // an earlier run had no time to report it
@@ -173,11 +169,26 @@ func (r *Reporter) endReview(ctx context.Context, number int, commit string) err
 	return nil
 }
 
+// inProgress reports whether a unit that a commit or its review changed last is not rolled out, or held by the review.
+func (r *Reporter) inProgress(v *plan.Review, commit string) bool {
+	for key, s := range r.Status.Units().All() {
+		of := s.Revision == commit
+		if v != nil && !of {
+			u, _ := v.Unit(key, "")
+			of = u != nil
+		}
+		if of && (!s.RolledOut() || s.Review != nil) {
+			return true
+		}
+	}
+	return false
+}
+
 // waitsForTree reports whether a review contains documents of a tree that is
 // unreadable now. Once the tree is readable, they come into force without another
-// commit.
+// commit. st is nil before the first decision.
 func waitsForTree(v *plan.Review, st *reconciler.State) bool {
-	return v != nil && slices.ContainsFunc(st.Held, func(h schema.Held) bool {
+	return v != nil && st != nil && slices.ContainsFunc(st.Held, func(h schema.Held) bool {
 		return h.Reason == schema.HeldUnreadable && (len(v.More) > 0 || slices.ContainsFunc(v.Units, func(u plan.ReviewedUnit) bool {
 			tenant := "tenants/" + u.Key.Tenant
 			return h.File == tenant || strings.HasPrefix(h.File, tenant+"/") || !strings.HasPrefix(h.File, "tenants/")
@@ -190,7 +201,7 @@ func waitsForTree(v *plan.Review, st *reconciler.State) bool {
 // the review of its pull request names the others.
 func (r *Reporter) restore(ctx context.Context, pr reconciler.PullRequest, commit string, st *reconciler.State) error {
 	v := r.reviews.review(pr.Number)
-	if v == nil || r.rollouts.isWhole(commit) {
+	if v == nil || st == nil || r.rollouts.isWhole(commit) {
 		return nil
 	}
 	commits, err := r.Repo.Log(ctx, "", commit, 1)
