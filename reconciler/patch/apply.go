@@ -67,25 +67,9 @@ func (a *application) conflict(path string, line int64, format string, args ...a
 }
 
 func (a *application) step(ctx context.Context, s step) error {
-	var old schema.File
-	if s.from != "" {
-		f, ok := a.was[s.from]
-		switch {
-		case !ok:
-			a.conflict(s.from, 1, "the patch changes it, but the base has no such file: paths start at the root of the estate, after a/ "+
-				"and b/")
-			return nil
-		case s.was != 0 && s.was != f.Mode:
-			a.conflict(s.from, 1, "it is %s in the base, but the patch expects %s", modeName(f.Mode), modeName(s.was))
-			return nil
-		}
-		old = f
-	}
-	if s.to != "" {
-		if _, ok := a.tree.files[s.to]; ok {
-			a.conflict(s.to, 1, "the patch creates it, but it exists already")
-			return nil
-		}
+	old, ok := a.source(s)
+	if !ok {
+		return nil
 	}
 	if s.to != "" && s.from != "" && len(s.hunks) == 0 { // its content stays, and is not read
 		made := old
@@ -110,18 +94,43 @@ func (a *application) step(ctx context.Context, s step) error {
 	}
 	made := schema.File{Path: s.to, Mode: cmp.Or(s.mode, old.Mode), Size: int64(len(after)), Blob: blobID(after)}
 	if made.Mode == schema.ModeSubmodule {
-		id, ok := strings.CutPrefix(strings.TrimSuffix(string(after), "\n"), submodule)
-		if !ok || len(id) != 40 || strings.Trim(id, "0123456789abcdef") != "" {
+		if made.Blob, made.Size = commitOf(after), 0; made.Blob == "" {
 			a.conflict(s.to, 1, "the patch makes it a submodule without a commit")
 			return nil
 		}
-		made.Blob, made.Size = id, 0
 	}
 	if a.held += len(after); a.held > maxTotal {
 		return fmt.Errorf("the patch makes more than %d MiB of content", maxTotal>>20)
 	}
 	a.tree.put(made, after, nil)
 	return nil
+}
+
+// source returns the file of the base that a step changes, zero for a new one. It reports a conflict, and false, if the base
+// has another file there, or one where the step creates one.
+func (a *application) source(s step) (old schema.File, ok bool) {
+	old, found := a.was[s.from]
+	_, taken := a.tree.files[s.to]
+	switch {
+	case s.from != "" && !found:
+		a.conflict(s.from, 1, "the patch changes it, but the base has no such file: paths start at the root of the estate, after a/ and b/")
+	case s.from != "" && s.was != 0 && s.was != old.Mode:
+		a.conflict(s.from, 1, "it is %s in the base, but the patch expects %s", modeName(old.Mode), modeName(s.was))
+	case s.to != "" && taken:
+		a.conflict(s.to, 1, "the patch creates it, but it exists already")
+	default:
+		return old, true
+	}
+	return old, false
+}
+
+// commitOf returns the id of the commit in the content of a submodule; "" without one.
+func commitOf(content []byte) string {
+	id, ok := strings.CutPrefix(strings.TrimSuffix(string(content), "\n"), submodule)
+	if !ok || len(id) != 40 || strings.Trim(id, "0123456789abcdef") != "" {
+		return ""
+	}
+	return id
 }
 
 // submodule precedes the commit's id in the content of a submodule, as a diff
@@ -199,12 +208,7 @@ func (a *application) shadowed(steps []step) {
 	if len(a.conflicts) > 0 {
 		return // the remaining tree would differ from the result of the patch
 	}
-	dirs := map[string]bool{}
-	for path := range a.tree.files {
-		for dir := parent(path); dir != "" && !dirs[dir]; dir = parent(dir) {
-			dirs[dir] = true
-		}
-	}
+	dirs := a.tree.directories()
 	for _, s := range steps {
 		if s.to == "" {
 			continue
@@ -218,6 +222,17 @@ func (a *application) shadowed(steps []step) {
 			}
 		}
 	}
+}
+
+// directories returns the directories of the files of t.
+func (t *Tree) directories() map[string]bool {
+	dirs := map[string]bool{}
+	for path := range t.files {
+		for dir := parent(path); dir != "" && !dirs[dir]; dir = parent(dir) {
+			dirs[dir] = true
+		}
+	}
+	return dirs
 }
 
 func parent(path string) string {

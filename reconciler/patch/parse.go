@@ -120,16 +120,10 @@ func stepOf(f *gitdiff.File) (step, error) {
 		}
 	case f.IsDelete:
 		s.to, s.mode = "", 0
-	case s.mode != 0 && s.was == 0:
-		return s, errors.New("its old mode is missing: the patch has been cut off")
-	case s.mode>>12 != s.was>>12 && s.mode != 0:
-		return s, fmt.Errorf("it was %s and becomes %s: Git writes that as a deletion and a new file", modeName(s.was), modeName(s.mode))
-	case s.from != s.to && !f.IsRename && !f.IsCopy:
-		return s, fmt.Errorf("it was %q and is not renamed", s.from)
-	case s.from == s.to && (f.IsRename || f.IsCopy):
-		return s, errors.New("it is renamed to itself")
-	case s.from == s.to && len(f.TextFragments) == 0 && (s.mode == 0 || s.mode == s.was):
-		return s, errors.New("nothing of it changes: the patch has been cut off")
+	default:
+		if err := s.checkKept(f); err != nil {
+			return s, err
+		}
 	}
 	for _, path := range []string{s.from, s.to} {
 		if err := checkPath(path); path != "" && err != nil {
@@ -144,6 +138,24 @@ func stepOf(f *gitdiff.File) (step, error) {
 		}
 	}
 	return s, s.take(f.TextFragments)
+}
+
+// checkKept refuses a header that contradicts itself, of a file that is neither new nor deleted.
+func (s *step) checkKept(f *gitdiff.File) error {
+	moves := f.IsRename || f.IsCopy
+	switch {
+	case s.mode != 0 && s.was == 0:
+		return errors.New("its old mode is missing: the patch has been cut off")
+	case s.mode>>12 != s.was>>12 && s.mode != 0:
+		return fmt.Errorf("it was %s and becomes %s: Git writes that as a deletion and a new file", modeName(s.was), modeName(s.mode))
+	case s.from != s.to && !moves:
+		return fmt.Errorf("it was %q and is not renamed", s.from)
+	case s.from == s.to && moves:
+		return errors.New("it is renamed to itself")
+	case s.from == s.to && len(f.TextFragments) == 0 && (s.mode == 0 || s.mode == s.was):
+		return errors.New("nothing of it changes: the patch has been cut off")
+	}
+	return nil
 }
 
 // take checks the hunks against each other and gives them places the library

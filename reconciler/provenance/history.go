@@ -53,25 +53,33 @@ func (h *History) MergedBy(ctx context.Context, i int) (pr reconciler.PullReques
 			continue
 		}
 		pr = p
-		last := i + slices.IndexFunc(h.commits[i:], func(c reconciler.Commit) bool { return c.ID == p.MergeCommit })
-		if last < i {
-			continue
-		}
-		first, err := h.firstOf(ctx, p, i, last)
-		if err != nil {
-			return reconciler.PullRequest{}, false, err
-		}
-		// A squash or a merge is one commit, even if the forge counts earlier ones to it.
-		for _, from := range slices.Compact([]int{first, last}) {
-			if from < 0 || from > i {
-				continue
-			}
-			if ok, err := h.isMerge(ctx, p, from, last); ok || err != nil {
-				return p, ok, err
-			}
+		if ok, err := h.brought(ctx, p, i); ok || err != nil {
+			return p, ok, err
 		}
 	}
 	return pr, false, nil
+}
+
+// brought reports whether commit i is part of the merge of a pull request.
+func (h *History) brought(ctx context.Context, p reconciler.PullRequest, i int) (bool, error) {
+	last := i + slices.IndexFunc(h.commits[i:], func(c reconciler.Commit) bool { return c.ID == p.MergeCommit })
+	if last < i {
+		return false, nil
+	}
+	first, err := h.firstOf(ctx, p, i, last)
+	if err != nil {
+		return false, err
+	}
+	// A squash or a merge is one commit, even if the forge counts earlier ones to it.
+	for _, from := range slices.Compact([]int{first, last}) {
+		if from < 0 || from > i {
+			continue
+		}
+		if ok, err := h.isMerge(ctx, p, from, last); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
 }
 
 // pullsOf asks the forge, once, for the pull requests of commit i.

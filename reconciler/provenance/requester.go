@@ -55,30 +55,29 @@ func (a *Authors) FindRequesters(
 	slices.Reverse(commits)
 	out, h := map[schema.Key]string{}, NewHistory(a.o.Repo, a.o.Forge, a.o.Branch, commits)
 	for i, c := range slices.Backward(commits) {
+		if len(files) == 0 {
+			break
+		}
 		paths, err := Touched(ctx, a.o.Repo, c)
 		if err != nil {
 			continue // it is logged where the commit is decided
 		}
-		step := decide.Step{Commit: c.ID, Touched: paths}
-		attributed := false
-		for _, p := range paths {
-			key, ok := files[p.Path]
-			if !ok || p.To == "" || p.From != "" {
-				continue
-			}
-			delete(files, p.Path)
-			if !attributed {
-				if _, err := a.attribute(ctx, h, i, &step, false); err != nil {
-					a.o.Log.Warn("requester of an instance unknown", "instance", key.String(), "commit", reconciler.Short(c.ID), "error",
-						err)
-					break
-				}
-				attributed = true
-			}
-			out[key] = maker(step, key).Name()
+		added := slices.DeleteFunc(slices.Clone(paths), func(p reconciler.PathChange) bool {
+			return files[p.Path].IsZero() || p.To == "" || p.From != ""
+		})
+		if len(added) == 0 {
+			continue
 		}
-		if len(files) == 0 {
-			return out
+		step := decide.Step{Commit: c.ID, Touched: paths}
+		if _, err := a.attribute(ctx, h, i, &step, false); err != nil {
+			first := added[0].Path
+			a.o.Log.Warn("requester of an instance unknown", "instance", files[first].String(), "commit", reconciler.Short(c.ID), "error", err)
+			delete(files, first)
+			continue
+		}
+		for _, p := range added {
+			out[files[p.Path]] = maker(step, files[p.Path]).Name()
+			delete(files, p.Path)
 		}
 	}
 	for path, key := range files {

@@ -283,10 +283,11 @@ func (s *Service) Job(ctx context.Context, c Caller, ref queue.Ref, live bool) (
 		if err != nil {
 			return queue.ObservedJob{}, err
 		}
-		for _, j := range all {
-			if j.ProjectID == at.ProjectID && j.JobID == ref.JobID && (ref.Submitted.IsZero() || j.Submitted.Equal(ref.Submitted)) {
-				return queue.ObservedJob{Job: j, Observation: seen}, nil
-			}
+		isAsked := func(j queue.Job) bool {
+			return j.ProjectID == at.ProjectID && j.JobID == ref.JobID && (ref.Submitted.IsZero() || j.Submitted.Equal(ref.Submitted))
+		}
+		if i := slices.IndexFunc(all, isAsked); i >= 0 {
+			return queue.ObservedJob{Job: all[i], Observation: seen}, nil
 		}
 	}
 	leave, err := s.enter(ctx, at.Unit, at.tenant, at.caller)

@@ -87,6 +87,11 @@ func (d *DeletedInstances) add(one *plan.DeletedInstance) {
 		}
 	}
 	d.order = slices.Insert(d.order, at, one)
+	d.forgetOver()
+}
+
+// forgetOver removes the deletions whose retention has ended, and those beyond the limit. It is called with the lock.
+func (d *DeletedInstances) forgetOver() {
 	over := max(0, len(d.order)-maxDeleted)
 	for over < len(d.order) && d.isOver(d.order[over]) {
 		over++

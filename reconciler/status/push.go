@@ -21,13 +21,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-			defer cancel()
-			err := w.push(last)
-			for err == nil && !w.IsWritten() { // the first push may have made records
-				err = w.push(last)
-			}
-			return err
+			return w.pushLast(ctx)
 		case <-w.changed:
 			t := time.NewTimer(w.delay())
 			select {
@@ -48,19 +42,35 @@ func (w *Writer) Run(ctx context.Context) error {
 		case errors.Is(err, ErrDeposed):
 			return err
 		case ctx.Err() == nil:
-			select {
-			case <-w.answered: // before the push failed
-			default:
-			}
 			w.o.Log.Warn("status push failed; changes are kept", "error", err, "retry_in", retry)
-			select {
-			case <-time.After(retry):
-			case <-w.answered:
-			case <-ctx.Done():
-			}
+			w.waitAfterFailure(ctx, retry)
 			retry = min(2*retry, maxPushRetry)
 			signal(w.changed)
 		}
+	}
+}
+
+// pushLast pushes after the end of ctx.
+func (w *Writer) pushLast(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	err := w.push(ctx)
+	for err == nil && !w.IsWritten() { // the first push may have made records
+		err = w.push(ctx)
+	}
+	return err
+}
+
+// waitAfterFailure waits until a push may be tried again. An answer of the remote from before the failure does not count.
+func (w *Writer) waitAfterFailure(ctx context.Context, retry time.Duration) {
+	select {
+	case <-w.answered:
+	default:
+	}
+	select {
+	case <-time.After(retry):
+	case <-w.answered:
+	case <-ctx.Done():
 	}
 }
 
