@@ -153,17 +153,8 @@ func (r *refusal) Error() string { return r.result }
 // Handler returns an error if a receiver has no secret, or an empty one: a webhook
 // without signatures is open to everybody.
 func Handler(o Options) (http.Handler, error) {
-	if len(o.Receivers) == 0 || o.Log == nil || o.Format.Read == nil {
-		return nil, errors.New("webhook: Format, Receivers and Log are needed")
-	}
-	for i := range o.Receivers {
-		r := &o.Receivers[i]
-		if r.Secrets == nil || r.Take == nil {
-			return nil, errors.New("webhook: a receiver needs Secrets and Take")
-		}
-		if all, err := r.secrets(); err != nil && len(all) == 0 {
-			return nil, err
-		}
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	if o.MaxBody <= 0 {
 		o.MaxBody = DefaultMaxBody
@@ -193,6 +184,22 @@ func Handler(o Options) (http.Handler, error) {
 		}
 	}
 	return h, nil
+}
+
+func (o *Options) check() error {
+	if len(o.Receivers) == 0 || o.Log == nil || o.Format.Read == nil {
+		return errors.New("webhook: Format, Receivers and Log are needed")
+	}
+	for i := range o.Receivers {
+		r := &o.Receivers[i]
+		if r.Secrets == nil || r.Take == nil {
+			return errors.New("webhook: a receiver needs Secrets and Take")
+		}
+		if all, err := r.secrets(); err != nil && len(all) == 0 {
+			return err
+		}
+	}
+	return nil
 }
 
 // secrets returns the receiver's secrets, none of them empty. The secrets that

@@ -156,16 +156,17 @@ func (f *checks) checkRun(ctx context.Context, v checkReport) error {
 		if err != nil {
 			return err
 		}
+		var newest *gh.CheckRun
+		if len(runs) > 0 {
+			newest = runs[0]
+		}
 		if requested && replaced == unseen {
-			replaced = answered // no run exists, so the next one is new
-			if len(runs) > 0 {
-				replaced = runs[0].GetID()
-			}
+			replaced = cmp.Or(newest.GetID(), answered) // without a run, the next one is new
 			f.remember(v.commit, v.name, replaced)
 		}
 		var run *gh.CheckRun
-		if len(runs) > 0 && runs[0].GetID() != replaced && v.shown(runs[0]) {
-			run, runs = runs[0], runs[1:]
+		if newest != nil && newest.GetID() != replaced && v.shown(newest) {
+			run, runs = newest, runs[1:]
 		}
 		// An incomplete run of an older plan would never complete.
 		if err := f.cancelRuns(ctx, runs); err != nil {

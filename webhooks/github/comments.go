@@ -35,38 +35,14 @@ func (f *comments) Comment(ctx context.Context, pull int, c reconciler.Comment) 
 	defer f.busy.lock("pull " + strconv.Itoa(pull))()
 	unsure := false // an earlier try may have created one
 	err := f.converge(ctx, func() error {
-		cur, err := f.find(ctx, pull)
-		if err != nil {
-			return err
-		}
-		old := tidy(cur.GetBody())
-		s := parse(old)
-		for part, text := range map[*string]*string{&s.rollout: c.Rollout, &s.proposal: c.Plan} {
-			if text != nil {
-				*part = *text
-			}
-		}
-		for _, a := range c.Answers {
-			s.add(a)
-		}
-		body := s.body(f.marker())
+		isCreated, err := f.update(ctx, pull, c)
 		switch {
-		case cur == nil && body == sections{}.body(f.marker()), cur != nil && old == body:
-			return nil
-		case cur != nil:
-			_, _, err := f.client.Issues.EditComment(op(ctx, "update_comment"), f.o.Owner, f.o.Repo, cur.GetID(),
-				&gh.IssueComment{Body: &body})
-			if !notFound(err) {
-				return err
-			}
-			f.forget(pull) // a user deleted it meanwhile
-		}
-		_, _, err = f.client.Issues.CreateComment(op(ctx, "create_comment"), f.o.Owner, f.o.Repo, pull, &gh.IssueComment{Body: &body})
-		if err != nil {
+		case !isCreated:
+			return err
+		case err != nil:
 			unsure = unsure || uncertain(err)
 			return err
-		}
-		if unsure {
+		case unsure:
 			_, err = f.find(ctx, pull)
 			f.forget(pull) // the other one may still appear
 		}
@@ -76,6 +52,44 @@ func (f *comments) Comment(ctx context.Context, pull int, c reconciler.Comment) 
 		return fmt.Errorf("github: comment on pull request %d: %w", pull, missing(err))
 	}
 	return nil
+}
+
+// update is one try of Comment. isCreated: it asked for a new comment, with the error as the answer.
+func (f *comments) update(ctx context.Context, pull int, c reconciler.Comment) (isCreated bool, err error) {
+	cur, err := f.find(ctx, pull)
+	if err != nil {
+		return false, err
+	}
+	old := tidy(cur.GetBody())
+	s := parse(old)
+	s.set(c)
+	body := s.body(f.marker())
+	switch {
+	case cur == nil && body == sections{}.body(f.marker()), cur != nil && old == body:
+		return false, nil
+	case cur != nil:
+		_, _, err := f.client.Issues.EditComment(op(ctx, "update_comment"), f.o.Owner, f.o.Repo, cur.GetID(),
+			&gh.IssueComment{Body: &body})
+		if !notFound(err) {
+			return false, err
+		}
+		f.forget(pull) // a user deleted it meanwhile
+	}
+	_, _, err = f.client.Issues.CreateComment(op(ctx, "create_comment"), f.o.Owner, f.o.Repo, pull, &gh.IssueComment{Body: &body})
+	return true, err
+}
+
+// set replaces the parts that a comment has, and adds its answers.
+func (s *sections) set(c reconciler.Comment) {
+	if c.Rollout != nil {
+		s.rollout = *c.Rollout
+	}
+	if c.Plan != nil {
+		s.proposal = *c.Plan
+	}
+	for _, a := range c.Answers {
+		s.add(a)
+	}
 }
 
 // find returns Berth's comment on a pull request, or nil. The id found in a listing is
@@ -89,19 +103,14 @@ func (f *comments) find(ctx context.Context, pull int) (*gh.IssueComment, error)
 		return nil, err
 	}
 	ours := func(c *gh.IssueComment) bool { return f.ours(c, me) }
-	f.mu.Lock()
-	id := f.ids[pull]
-	f.mu.Unlock()
-	if id != 0 {
-		c, _, err := f.client.Issues.GetComment(op(ctx, "get_comment"), f.o.Owner, f.o.Repo, id)
-		if err == nil && ours(c) {
-			return c, nil
-		}
-		if err != nil && !notFound(err) {
-			return nil, err
-		}
-		f.forget(pull)
+	c, err := f.known(ctx, pull)
+	switch {
+	case err != nil && !notFound(err):
+		return nil, err
+	case err == nil && c != nil && ours(c):
+		return c, nil
 	}
+	f.forget(pull)
 	var found []*gh.IssueComment
 	if err := f.each(func(o gh.ListOptions) (*gh.Response, error) {
 		list, resp, err := f.client.Issues.ListComments(op(ctx, "list_comments"), f.o.Owner, f.o.Repo, pull,
@@ -125,6 +134,18 @@ func (f *comments) find(ctx context.Context, pull int) (*gh.IssueComment, error)
 	}
 	f.keep(pull, found[0].GetID())
 	return found[0], nil
+}
+
+// known returns the comment whose id was kept; nil if none was.
+func (f *comments) known(ctx context.Context, pull int) (*gh.IssueComment, error) {
+	f.mu.Lock()
+	id := f.ids[pull]
+	f.mu.Unlock()
+	if id == 0 {
+		return nil, nil
+	}
+	c, _, err := f.client.Issues.GetComment(op(ctx, "get_comment"), f.o.Owner, f.o.Repo, id)
+	return c, err
 }
 
 // ours says whether a comment is Berth's for this estate.

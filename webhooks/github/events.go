@@ -98,14 +98,7 @@ func parsePayload(name, mediaType string, body []byte) (events []webhooks.Event,
 func eventsOf(payload any) ([]webhooks.Event, error) {
 	switch p := payload.(type) {
 	case *gh.PushEvent:
-		repo, ref := p.GetRepo().GetFullName(), p.GetRef()
-		if repo == "" || ref == "" {
-			return nil, errors.New("push without repository or ref")
-		}
-		if !isRead(ref) {
-			return nil, nil
-		}
-		return []webhooks.Event{{Kind: webhooks.Push, Repo: repo, Ref: ref}}, nil
+		return ofPush(p.GetRepo().GetFullName(), p.GetRef())
 	case *gh.PullRequestEvent:
 		if isCosmetic(p.GetAction()) {
 			return nil, nil
@@ -125,9 +118,7 @@ func eventsOf(payload any) ([]webhooks.Event, error) {
 		}
 		return rerequested(p.GetRepo().GetFullName(), p.GetCheckSuite().GetHeadSHA(), p.GetCheckSuite().PullRequests)
 	case *gh.IssueCommentEvent:
-		// An edited command gets an answer that says to write a new one.
-		if p.GetAction() != "created" && p.GetAction() != "edited" || !p.GetIssue().IsPullRequest() ||
-			!isCommand(p.GetComment().GetBody()) || p.GetComment().GetUser().GetType() == "Bot" {
+		if !isCommand(p) {
 			return nil, nil
 		}
 		return ofPull(webhooks.Command, p.GetRepo(), p.GetIssue().GetNumber())
@@ -156,10 +147,22 @@ func isCosmetic(action string) bool {
 	return false
 }
 
-// isCommand says whether a comment's first line is addressed to Berth.
-func isCommand(body string) bool {
-	first, _, _ := strings.Cut(body, "\n")
-	return strings.HasPrefix(strings.TrimSpace(first), "/berth")
+// isCommand says whether a user wrote a comment on a pull request whose first line is addressed to Berth. An edited command
+// gets an answer that says to write a new one.
+func isCommand(p *gh.IssueCommentEvent) bool {
+	first, _, _ := strings.Cut(p.GetComment().GetBody(), "\n")
+	return (p.GetAction() == "created" || p.GetAction() == "edited") && p.GetIssue().IsPullRequest() &&
+		strings.HasPrefix(strings.TrimSpace(first), "/berth") && p.GetComment().GetUser().GetType() != "Bot"
+}
+
+func ofPush(repo, ref string) ([]webhooks.Event, error) {
+	switch {
+	case repo == "" || ref == "":
+		return nil, errors.New("push without repository or ref")
+	case !isRead(ref):
+		return nil, nil
+	}
+	return []webhooks.Event{{Kind: webhooks.Push, Repo: repo, Ref: ref}}, nil
 }
 
 // ofPull returns one event about a pull request.

@@ -106,39 +106,13 @@ var _ forge.Client = (*Forge)(nil)
 
 // New checks o and makes a Forge. It sends no request.
 func New(o Options) (*Forge, error) {
-	base, err := url.Parse(o.BaseURL)
-	if err != nil || base.Host == "" || (base.Scheme != "https" && base.Scheme != "http") || base.User != nil {
-		return nil, errors.New("github: base_url must be an http or https URL without a login, such as https://api.github.com/")
+	base, err := baseURL(o.BaseURL)
+	if err != nil {
+		return nil, err
 	}
-	if !strings.HasSuffix(base.Path, "/") {
-		base.Path += "/"
-	}
-	if !name(o.Owner) || !name(o.Repo) {
-		return nil, fmt.Errorf("github: %q/%q is not a valid repository name", o.Owner, o.Repo)
-	}
-	if o.Estate = cmp.Or(o.Estate, "estate"); !name(o.Estate) || len(o.Estate) > maxEstate {
-		return nil, fmt.Errorf("github: %q is not a valid estate name", o.Estate)
-	}
-	if o.Token == nil || o.Log == nil {
-		return nil, errors.New("github: Token and Log are needed")
-	}
-	o.Report = cmp.Or(o.Report, Checks)
-	if o.Report != Checks && o.Report != Statuses {
-		return nil, fmt.Errorf("github: report must be %q or %q, not %q", Checks, Statuses, o.Report)
-	}
-	o.Timeout = cmp.Or(o.Timeout, 15*time.Second)
-	o.MaxWait = cmp.Or(o.MaxWait, 30*time.Second)
-	if o.Transport == nil {
-		o.Transport = http.DefaultTransport
-	}
-	if o.Clock.Now == nil {
-		o.Clock.Now = time.Now
-	}
-	if o.Clock.Sleep == nil {
-		o.Clock.Sleep = sleep
-	}
-	if o.Pacer == nil {
-		o.Pacer = NewPacer()
+	o.setDefaults()
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	m, err := newMetrics(o.Registry)
 	if err != nil {
@@ -153,6 +127,49 @@ func New(o Options) (*Forge, error) {
 		comments: &comments{repository: r, ids: map[int]int64{}}, commands: &commands{repository: r, answered: map[int64]bool{}},
 		deliveryLog: &deliveryLog{r},
 	}, nil
+}
+
+// baseURL parses the address of the API.
+func baseURL(s string) (*url.URL, error) {
+	base, err := url.Parse(s)
+	if err != nil || base.Host == "" || (base.Scheme != "https" && base.Scheme != "http") || base.User != nil {
+		return nil, errors.New("github: base_url must be an http or https URL without a login, such as https://api.github.com/")
+	}
+	if !strings.HasSuffix(base.Path, "/") {
+		base.Path += "/"
+	}
+	return base, nil
+}
+
+func (o *Options) setDefaults() {
+	o.Estate, o.Report = cmp.Or(o.Estate, "estate"), cmp.Or(o.Report, Checks)
+	o.Timeout, o.MaxWait = cmp.Or(o.Timeout, 15*time.Second), cmp.Or(o.MaxWait, 30*time.Second)
+	if o.Transport == nil {
+		o.Transport = http.DefaultTransport
+	}
+	if o.Clock.Now == nil {
+		o.Clock.Now = time.Now
+	}
+	if o.Clock.Sleep == nil {
+		o.Clock.Sleep = sleep
+	}
+	if o.Pacer == nil {
+		o.Pacer = NewPacer()
+	}
+}
+
+func (o *Options) check() error {
+	switch {
+	case !name(o.Owner) || !name(o.Repo):
+		return fmt.Errorf("github: %q/%q is not a valid repository name", o.Owner, o.Repo)
+	case !name(o.Estate) || len(o.Estate) > maxEstate:
+		return fmt.Errorf("github: %q is not a valid estate name", o.Estate)
+	case o.Token == nil || o.Log == nil:
+		return errors.New("github: Token and Log are needed")
+	case o.Report != Checks && o.Report != Statuses:
+		return fmt.Errorf("github: report must be %q or %q, not %q", Checks, Statuses, o.Report)
+	}
+	return nil
 }
 
 func newClient(base *url.URL, t http.RoundTripper) *gh.Client {

@@ -211,16 +211,10 @@ func (t *transport) credential(ctx context.Context) (string, error) {
 func (t *transport) enter(ctx context.Context, method string) (leave func(), err error) {
 	latest := t.now().Add(t.maxWait)
 	for {
-		now := t.now()
-		if hold := t.pacer.held(now); hold != nil {
-			if hold.Until.After(latest) {
-				return nil, hold
-			}
-			if err := t.sleep(ctx, hold.Until.Sub(now)); err != nil {
-				return nil, err
-			}
-			continue
+		if err := t.waitForLimits(ctx, latest); err != nil {
+			return nil, err
 		}
+		now := t.now()
 		d, ok := t.pacer.reserve(method, now, latest.Sub(now))
 		if !ok {
 			t.metrics.limited.WithLabelValues("pace").Inc()
@@ -240,6 +234,24 @@ func (t *transport) enter(ctx context.Context, method string) (leave func(), err
 			return func() { <-t.places }, nil
 		}
 		<-t.places
+	}
+}
+
+// waitForLimits waits until no limit of the forge is in effect. It returns the limit that is in effect for longer than until
+// latest.
+func (t *transport) waitForLimits(ctx context.Context, latest time.Time) error {
+	for {
+		now := t.now()
+		hold := t.pacer.held(now)
+		switch {
+		case hold == nil:
+			return nil
+		case hold.Until.After(latest):
+			return hold
+		}
+		if err := t.sleep(ctx, hold.Until.Sub(now)); err != nil {
+			return err
+		}
 	}
 }
 

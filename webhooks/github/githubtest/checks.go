@@ -119,7 +119,11 @@ func (b *checkBody) refuse(r *checkRun) string {
 	case b.Output == nil:
 		return ""
 	}
-	for _, a := range b.Output.Annotations {
+	return refuseAnnotations(b.Output.Annotations)
+}
+
+func refuseAnnotations(all []Annotation) string {
+	for _, a := range all {
 		if a.StartLine != a.EndLine && (a.StartColumn != 0 || a.EndColumn != 0) {
 			return "columns need one line: " + a.Path
 		}

@@ -104,17 +104,16 @@ func (s *schema) finishNew(doc []byte) ([]byte, error) {
 // complete adds the required fields that a document lacks, with the least value that the
 // schema allows: the server sets the fields that matter.
 func complete(v any, s *openapi3.Schema) {
-	for _, all := range [][]*openapi3.SchemaRef{s.AllOf, s.OneOf[:min(1, len(s.OneOf))], s.AnyOf[:min(1, len(s.AnyOf))]} {
-		for _, part := range all {
-			complete(v, part.Value)
-		}
+	for _, part := range slices.Concat(s.AllOf, s.OneOf[:min(1, len(s.OneOf))], s.AnyOf[:min(1, len(s.AnyOf))]) {
+		complete(v, part.Value)
 	}
 	switch v := v.(type) {
 	case []any:
+		if s.Items == nil {
+			return
+		}
 		for _, item := range v {
-			if s.Items != nil {
-				complete(item, s.Items.Value)
-			}
+			complete(item, s.Items.Value)
 		}
 	case map[string]any:
 		for _, name := range s.Required {

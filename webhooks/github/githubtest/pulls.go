@@ -145,23 +145,29 @@ func (s *pulls) sync() error {
 	}
 	s.branches = now
 	for _, branch := range moved(before, now) {
-		from, to := before[branch], now[branch]
-		if err := s.pushed(branch, from, to); err != nil {
+		if err := s.branchMoved(branch, before[branch], now[branch]); err != nil {
 			return err
-		}
-		if branch == s.main {
-			if err := s.queue.rebuild(0); err != nil {
-				return err
-			}
-		}
-		for _, p := range s.all {
-			if err := s.follow(p, branch, to); err != nil {
-				return err
-			}
 		}
 	}
 	for _, login := range slices.Sorted(maps.Keys(s.forks)) {
 		if err := s.syncFork(login); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *pulls) branchMoved(branch, from, to string) error {
+	if err := s.pushed(branch, from, to); err != nil {
+		return err
+	}
+	if branch == s.main {
+		if err := s.queue.rebuild(0); err != nil {
+			return err
+		}
+	}
+	for _, p := range s.all {
+		if err := s.follow(p, branch, to); err != nil {
 			return err
 		}
 	}

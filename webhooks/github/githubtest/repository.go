@@ -2,6 +2,7 @@ package githubtest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -188,39 +189,38 @@ func (s *Server) transport() http.Handler {
 		InheritEnv: []string{"PATH"},
 		Stderr:     io.Discard,
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		pause(r.Context(), s.o.Latency)
-		_, password, _ := r.BasicAuth()
-		unlock := s.lock()
-		who, refused := s.authenticate("git", password)
-		unlock()
-		if refused != nil {
-			w.Header().Set("WWW-Authenticate", `Basic realm="GitHub"`)
-			w.WriteHeader(http.StatusUnauthorized)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveGit(backend, w, r) })
+}
+
+func (s *Server) serveGit(backend http.Handler, w http.ResponseWriter, r *http.Request) {
+	pause(r.Context(), s.o.Latency)
+	_, password, _ := r.BasicAuth()
+	unlock := s.lock()
+	who, refused := s.authenticate("git", password)
+	unlock()
+	if refused != nil {
+		w.Header().Set("WWW-Authenticate", `Basic realm="GitHub"`)
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	service := cmp.Or(r.URL.Query().Get("service"), path.Base(r.URL.Path))
+	push := service == "git-receive-pack"
+	if (push || service == "git-upload-pack") && !who.may("contents", push) {
+		w.WriteHeader(http.StatusForbidden)
+		return
+	}
+	if r.ContentLength < 0 { // CGI must know the length; Git does not for a large push
+		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPush))
+		if err != nil {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
 			return
 		}
-		service := r.URL.Query().Get("service")
-		if service == "" {
-			service = path.Base(r.URL.Path)
+		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
+	}
+	backend.ServeHTTP(w, r)
+	if push && r.Method == http.MethodPost {
+		if err := s.Sync(); err != nil {
+			s.o.Log.Error("githubtest: after a push", "error", err)
 		}
-		push := service == "git-receive-pack"
-		if (push || service == "git-upload-pack") && !who.may("contents", push) {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		if r.ContentLength < 0 { // CGI must know the length; Git does not for a large push
-			data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPush))
-			if err != nil {
-				w.WriteHeader(http.StatusRequestEntityTooLarge)
-				return
-			}
-			r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
-		}
-		backend.ServeHTTP(w, r)
-		if push && r.Method == http.MethodPost {
-			if err := s.Sync(); err != nil {
-				s.o.Log.Error("githubtest: after a push", "error", err)
-			}
-		}
-	})
+	}
 }
