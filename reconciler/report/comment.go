@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
-	"berth/schema"
 )
 
 // Markdown returns the plan of a local checkout.
@@ -56,10 +55,7 @@ func quietVerdict(p *plan.Proposal) string {
 	if len(p.Documents) == 0 {
 		return "**Ready to merge.** No file of the estate changes."
 	}
-	var names []string
-	for _, c := range p.Documents {
-		names = append(names, word(c.Change)+" "+code(c.File))
-	}
+	names := each(p.Documents, func(c plan.DocumentChange) string { return word(c.Change) + " " + code(c.File) })
 	return "**Ready to merge.** No " + changeable(p) + " changes. Documents: " + list(names, maxNamed) + "."
 }
 
@@ -127,26 +123,22 @@ func (d *page) deletions() {
 	case n > maxDeletions:
 		d.box("CAUTION", d.manyDeletions(gone)...)
 	default:
-		var lines []string
-		for _, u := range gone {
-			lines = append(lines, strings.Repeat("- ", min(1, n-1))+d.deletion(u))
-		}
-		d.box("CAUTION", lines...)
+		bullet := strings.Repeat("- ", min(1, n-1))
+		d.box("CAUTION", each(gone, func(u *plan.Plan) string { return bullet + d.deletion(u) })...)
 	}
 }
 
 // manyDeletions warns of more than maxDeletions.
 func (d *page) manyDeletions(gone []*plan.Plan) []string {
-	var names, notes []string
-	var keys []schema.Key
+	keys := each(gone, unitKey)
+	var notes []string
 	for _, u := range gone {
-		names, keys = append(names, unitCode(u.Key)), append(keys, u.Key)
 		if len(notes) < maxDeletionNotes {
 			notes = withNew(notes, notesOf(u)...)
 		}
 	}
 	lines := []string{fmt.Sprintf("**%s are deleted with all their state:** %s.", count(len(gone), noun(keys)),
-		list(names, maxDeletedNames))}
+		list(each(keys, unitCode), maxDeletedNames))}
 	if len(gone) > maxDeletedNames {
 		lines = append(lines, "", "All of them are named by "+code(planCommand(d.p))+".")
 	}

@@ -25,11 +25,9 @@ func fate(n schema.Noncompliance) string {
 
 // because lists the rules that deny an instance, with their positions.
 func because(n schema.Noncompliance) string {
-	var rules []string
-	for _, d := range n.Because {
-		rules = append(rules, fmt.Sprintf("%s (%s, %s)", d.Message, d.Rule, place(d.Source.File, d.Source.Line, 0)))
-	}
-	return strings.Join(rules, "; ")
+	return strings.Join(each(n.Because, func(d schema.Decision) string {
+		return fmt.Sprintf("%s (%s, %s)", d.Message, d.Rule, place(d.Source.File, d.Source.Line, 0))
+	}), "; ")
 }
 
 // narrows reports whether policy changed a value.
@@ -68,10 +66,7 @@ func (d *page) policy() {
 	if len(d.p.Impacted) == 0 {
 		return
 	}
-	var keys []schema.Key
-	for _, n := range d.p.Impacted {
-		keys = append(keys, n.Key)
-	}
+	keys := each(d.p.Impacted, func(n schema.Noncompliance) schema.Key { return n.Key })
 	d.line(bold(upper(noun(keys))+"s that this policy affects"), "")
 	d.table(upper(noun(keys)), "Effect", "Rule")
 	for _, n := range d.p.Impacted {
@@ -162,10 +157,7 @@ func (d *page) permissions() {
 			} else if x.Source.File != "" {
 				by += " (" + d.source(x.Source.File, x.Source.Line) + ")"
 			}
-			var permissions []string
-			for _, x := range row {
-				permissions = append(permissions, code(string(x.Permission)))
-			}
+			permissions := each(row, func(x authority.Decision) string { return code(string(x.Permission)) })
 			d.row(mark, prose(short(x.Why, maxValue)), strings.Join(permissions, ", "), by)
 		}
 	})

@@ -124,11 +124,7 @@ func approval(x authority.Decision) string {
 	if len(x.Holders) == 0 {
 		return prose(x.Next)
 	}
-	var names []string
-	for _, login := range x.Holders {
-		names = append(names, code(login))
-	}
-	return strings.Join(names, " or ") + " approves this pull request; no new push is needed"
+	return strings.Join(each(x.Holders, code), " or ") + " approves this pull request; no new push is needed"
 }
 
 // unblock has the next step for a blocked unit, by code.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"berth/reconciler/plan"
@@ -426,11 +427,7 @@ func endAfter(j *plan.JobImpact) string {
 	if len(j.EndAfter) == 0 {
 		return ""
 	}
-	var seconds []string
-	for _, s := range j.EndAfter {
-		seconds = append(seconds, fmt.Sprint(s))
-	}
-	return " after " + strings.Join(seconds, " or ") + " s"
+	return " after " + strings.Join(each(j.EndAfter, strconv.Itoa), " or ") + " s"
 }
 
 // owners names at most three users of jobs, with the number of jobs of each if there are

@@ -37,11 +37,7 @@ type rolloutPage struct {
 
 // noun returns the word for the units of the roll-out.
 func (d *rolloutPage) noun() string {
-	var keys []schema.Key
-	for _, u := range d.r.Units {
-		keys = append(keys, u.Key)
-	}
-	return noun(keys)
+	return noun(each(d.r.Units, func(u plan.UnitProgress) schema.Key { return u.Key }))
 }
 
 // stage is the progress of a unit in a roll-out.

@@ -52,10 +52,7 @@ func closedBy(u *plan.Plan) []schema.EffectiveAttachment {
 
 // projectsOf names the projects of attachments: "project `a`" or "projects `a` and `b`".
 func projectsOf(all []schema.EffectiveAttachment, text func(string) string) string {
-	var names []string
-	for _, a := range all {
-		names = append(names, a.ProjectID)
-	}
+	names := each(all, func(a schema.EffectiveAttachment) string { return a.ProjectID })
 	return plural(len(names), "project ", "projects ") + list(texts(names, text), 4)
 }
 

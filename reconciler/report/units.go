@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
-	"berth/schema"
 )
 
 // maxRows limits the units with a row of their own. Beyond it, units with equal rows
@@ -274,11 +273,7 @@ func (d *page) allSteps() {
 		}
 	}
 	if n := len(plans); n > maxNamed {
-		var keys []schema.Key
-		for _, u := range plans {
-			keys = append(keys, u.Key)
-		}
-		d.section("Steps of "+count(n, noun(keys)), show)
+		d.section("Steps of "+count(n, noun(each(plans, unitKey))), show)
 		return
 	}
 	show()
@@ -308,10 +303,7 @@ func (d *page) stepTable(u *plan.Plan) {
 	}
 	d.table("#", "Action", "Node", "Reason", "Effect", "After")
 	for _, a := range u.Actions {
-		var needs []string
-		for _, id := range slices.Concat(a.Needs, a.After) {
-			needs = append(needs, number[id])
-		}
+		needs := each(slices.Concat(a.Needs, a.After), func(id string) string { return number[id] })
 		reason := prose(short(a.Reason, maxValue))
 		if why := placed(u, a); why != "" {
 			reason += "; node: " + prose(short(why, maxValue))

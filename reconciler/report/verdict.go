@@ -211,11 +211,7 @@ func pending(p *plan.Proposal, units []*plan.Plan, text func(string) string) (s 
 func objects(p *plan.Proposal, c change, units []*plan.Plan, withNoun, would bool, text func(string) string) string {
 	switch {
 	case len(p.Plans) <= maxNamed:
-		var names []string
-		for _, u := range units {
-			names = append(names, c.object(u, would, text))
-		}
-		return sentence(names)
+		return sentence(each(units, func(u *plan.Plan) string { return c.object(u, would, text) }))
 	case withNoun:
 		return c.objects() + count(len(units), noun(keysOf(p.Plans)))
 	}
@@ -227,11 +223,7 @@ func unitsText(p *plan.Proposal, units []*plan.Plan, text func(string) string) s
 	if len(p.Plans) > maxNamed {
 		return count(len(units), noun(keysOf(p.Plans)))
 	}
-	var names []string
-	for _, u := range units {
-		names = append(names, unitAs(u.Key, text))
-	}
-	return sentence(names)
+	return sentence(each(units, func(u *plan.Plan) string { return unitAs(u.Key, text) }))
 }
 
 // changeable returns the noun for the units that a change is about: instance, shared runtime or both.

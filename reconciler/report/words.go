@@ -197,9 +197,14 @@ func (c change) objects() string {
 
 // texts applies text to each name.
 func texts(names []string, text func(string) string) []string {
-	var out []string
-	for _, name := range names {
-		out = append(out, text(short(name, maxName)))
+	return each(names, func(name string) string { return text(short(name, maxName)) })
+}
+
+// each applies of to all items.
+func each[T, R any](all []T, of func(T) R) []R {
+	var out []R
+	for _, x := range all {
+		out = append(out, of(x))
 	}
 	return out
 }
@@ -277,12 +282,10 @@ func noun(keys []schema.Key) string {
 }
 
 func keysOf(plans []plan.Plan) []schema.Key {
-	var keys []schema.Key
-	for i := range plans {
-		keys = append(keys, plans[i].Key)
-	}
-	return keys
+	return each(plans, func(u plan.Plan) schema.Key { return u.Key })
 }
+
+func unitKey(u *plan.Plan) schema.Key { return u.Key }
 
 // sentence joins parts with commas and "and".
 func sentence(parts []string) string {
@@ -364,14 +367,8 @@ func noticed(daemons, interruption, jobs string) string {
 
 // differencesText names what an action changes at the runtime, each with its class; "": nothing.
 func differencesText(i plan.Impact) string {
-	var parts []string
-	for _, d := range i.Differences {
-		parts = append(parts, fmt.Sprintf("%s (%s)", d.What, d.Class))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "changes " + list(parts, maxDifferences)
+	parts := each(i.Differences, func(d plan.Difference) string { return fmt.Sprintf("%s (%s)", d.What, d.Class) })
+	return strings.Join(phrase("changes", parts), "")
 }
 
 // placed returns the reason for the node of a joining member, or "".
