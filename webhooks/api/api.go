@@ -3,41 +3,27 @@ package api
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"regexp"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"berth/reconciler/plan"
 	"berth/reconciler/queueing"
 	"berth/schema"
 	"berth/schema/audit"
-	"berth/schema/authority"
 )
 
 //go:embed openapi.yaml
 var openAPI []byte
-
-// Source returns the current view of the estate; false before the first commit is decided.
-type Source func() (plan.View, bool)
-
-// Person is the token of a user at the forge.
-type Person struct {
-	Login string
-	Hash  [sha256.Size]byte // SHA-256 of the token
-}
 
 // Options say what an API works with. Zero rates take the defaults named.
 type Options struct {
@@ -68,23 +54,13 @@ type Options struct {
 	Now          func() time.Time
 }
 
-// Live is what asks and changes running units. It is zero while the estate starts.
-type Live struct {
-	Queues     *queueing.Service
-	Operations Operations
-	// Effect records an effect of a permitted call outside admin paths, before it happens.
-	Effect func(audit.Record)
-}
-
 // API answers /api/v1/…; make it with New.
 type API struct {
-	o          Options
-	routes     []*route
-	principals *limiter
-	admins     *limiter
-	denials    *denials // of admin paths
-	refusals   *denials // of service accounts elsewhere
-	failures   *limiter
+	o             Options
+	routes        []*route
+	principals    *limiter
+	authenticator *authenticator
+	authoriser    *authoriser
 }
 
 // New makes an API. Estate, Source, Audit and Log are needed.
@@ -97,15 +73,22 @@ func New(o Options) (*API, error) {
 			return nil, fmt.Errorf("api: unknown family %q", f)
 		}
 	}
-	if o.PerPrincipal == (Rate{}) {
-		o.PerPrincipal = Rate{50, 200}
-	}
-	if o.PerAdmin == (Rate{}) {
-		o.PerAdmin = Rate{1, 5}
-	}
-	if o.PerFailure == (Rate{}) {
-		o.PerFailure = Rate{1, 20}
-	}
+	o = o.withDefaults()
+	return &API{
+		o: o, routes: routes(), principals: newLimiter(o.PerPrincipal),
+		authenticator: &authenticator{estate: o.Estate, people: o.People, identify: o.Identify, source: o.Source,
+			failures: newLimiter(o.PerFailure), now: o.Now},
+		authoriser: &authoriser{
+			auditor:        &auditor{store: o.Audit, denials: newDenials(o.denied), refusals: newDenials(o.Refused), now: o.Now},
+			administrators: o.Administrators, admins: newLimiter(o.PerAdmin)},
+	}, nil
+}
+
+// withDefaults returns o with the defaults set.
+func (o Options) withDefaults() Options {
+	o.PerPrincipal = cmp.Or(o.PerPrincipal, Rate{50, 200})
+	o.PerAdmin = cmp.Or(o.PerAdmin, Rate{1, 5})
+	o.PerFailure = cmp.Or(o.PerFailure, Rate{1, 20})
 	if o.Identify == nil {
 		o.Identify = func(context.Context, string) (string, error) { return "", nil }
 	}
@@ -121,60 +104,14 @@ func New(o Options) (*API, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	record := func(r audit.Record) { _ = o.Audit(r) } // a denial needs no stored record
 	if o.Refused == nil {
-		o.Refused = record
+		o.Refused = o.denied
 	}
-	return &API{
-		o: o, routes: routes(), denials: newDenials(record), refusals: newDenials(o.Refused),
-		principals: newLimiter(o.PerPrincipal), admins: newLimiter(o.PerAdmin), failures: newLimiter(o.PerFailure),
-	}, nil
+	return o
 }
 
-const (
-	maxURL     = 2 << 10
-	maxReason  = 200
-	retryAfter = 5 * time.Second
-)
-
-// call is one request.
-type call struct {
-	*http.Request
-	correlation string
-	route       *route
-	params      map[string]string
-	tenant      string
-	project     string
-	who         principal
-	decision    authority.Decision // on the permission of the route; zero until it is made
-	view        plan.View          // zero until it is needed
-	deadline    func(time.Time)    // until which the body must arrive
-}
-
-// ids returns the names and values of the ids in the path, for logs and errors
-// (requirement A11). They do not show whether the resource exists.
-func (c *call) ids() (out [][2]string) {
-	if c.tenant != "" {
-		out = append(out, [2]string{"org_id", c.tenant})
-	}
-	if c.project != "" {
-		out = append(out, [2]string{"project_id", c.tenant + "." + c.project})
-	}
-	for _, name := range []string{"app_slug", "app_instance_id", "shared_runtime_id"} {
-		if value := c.params[name]; value != "" {
-			out = append(out, [2]string{name, value})
-		}
-	}
-	return out
-}
-
-// answer is the body of a successful answer.
-type answer struct {
-	mediaType string
-	body      []byte
-	status    int  // 0: 200
-	truncated bool // body is the end of something longer
-}
+// denied records a denial, which needs no stored record.
+func (o Options) denied(r audit.Record) { _ = o.Audit(r) }
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := a.o.Now()
@@ -211,19 +148,6 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.log(c, status, failed, fail, a.o.Now().Sub(start))
 }
 
-// age is the part of an answer that changes while what it shows stays the same.
-var age = regexp.MustCompile(`"age_seconds":\d+`)
-
-// head sets the headers of every answer.
-func head(h http.Header, correlation string) {
-	h.Set("X-Correlation-ID", correlation)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Vary", "Authorization")
-}
-
 // safely answers a call. A panic fails that call only.
 func (a *API) safely(c *call) (got answer, fail *failure) {
 	defer func() {
@@ -239,7 +163,8 @@ func (a *API) safely(c *call) (got answer, fail *failure) {
 // answer checks a call step by step. A caller learns nothing before authentication.
 func (a *API) answer(c *call) (answer, *failure) {
 	for _, check := range []func(*call) *failure{
-		checkLength, a.checkLeader, a.authenticate, a.limit, a.loadView, a.find, a.admit, checkContext, a.checkEndpoint, a.checkFamily,
+		checkLength, a.checkLeader, a.authenticator.authenticate, a.limit, a.o.Source.load, a.find, a.authoriser.admit,
+		checkProject, checkBreakGlass, a.authoriser.checkEndpoint, a.checkFamily,
 	} {
 		if fail := check(c); fail != nil {
 			return answer{}, fail
@@ -248,7 +173,7 @@ func (a *API) answer(c *call) (answer, *failure) {
 	if c.route == nil {
 		return a.document(c)
 	}
-	sees, fail := a.authorise(c)
+	sees, fail := a.authoriser.authorise(c)
 	if fail != nil {
 		return answer{}, fail
 	}
@@ -256,13 +181,6 @@ func (a *API) answer(c *call) (answer, *failure) {
 		return a.ask(c)
 	}
 	return c.read(sees)
-}
-
-func checkLength(c *call) *failure {
-	if len(c.URL.Path)+len(c.URL.RawQuery) > maxURL {
-		return &failure{code: codeTooLong, message: fmt.Sprintf("path and query may have at most %d bytes", maxURL)}
-	}
-	return nil
 }
 
 // checkLeader sends a caller to the daemon that leads. It comes before authentication, as the caller
@@ -296,20 +214,6 @@ func (a *API) checkFamily(c *call) *failure {
 	return nil
 }
 
-// loadView takes the current view, once.
-func (a *API) loadView(c *call) *failure {
-	if c.view.Desired != nil {
-		return nil
-	}
-	view, ready := a.o.Source()
-	if !ready {
-		return &failure{code: codeNotReady, after: retryAfter,
-			message: "no commit is decided yet: try again in a few seconds"}
-	}
-	c.view = view
-	return nil
-}
-
 // find finds the route, or returns the fault of the path or the method.
 func (a *API) find(c *call) *failure {
 	if c.URL.RawPath != "" { // no valid name needs such an encoding
@@ -329,7 +233,7 @@ func (a *API) find(c *call) *failure {
 		if !ok {
 			continue
 		}
-		tenant, project, ok := owner(params)
+		tenant, project, ok := ownerOf(params)
 		if !ok {
 			continue
 		}
@@ -348,64 +252,6 @@ func (a *API) find(c *call) *failure {
 		return other
 	}
 	return notFound()
-}
-
-func notAllowed(r *route, tenant, project string, params map[string]string) *failure {
-	f := &failure{code: codeMethod, message: "this path does not take the method: the header Allow names those it takes"}
-	if r.writes != "" {
-		file := r.file(tenant, project, params)
-		f.code, f.details = codeWrite, map[string]any{"file": file}
-		f.message = fmt.Sprintf("a write is a merged pull request: change %s in the estate's repository", file)
-	}
-	return f
-}
-
-// endpoint is the method and the path's template, as in a service account's allowed_endpoints.
-func (c *call) endpoint() string {
-	if c.route == nil {
-		return "GET " + openAPIPath
-	}
-	return c.route.endpoint()
-}
-
-// checkContext checks that X-Project-ID agrees with the path (requirement A18), and that
-// X-Break-Glass is on an admin path only (B2).
-func checkContext(c *call) *failure {
-	for _, id := range c.Header.Values("X-Project-ID") {
-		tenant, project, ok := splitProject(id)
-		if !ok || c.tenant != "" && tenant != c.tenant || c.project != "" && project != c.project {
-			return &failure{code: codeProject,
-				message: "X-Project-ID names another project than the path: remove the header, or set it to <tenant>.<project> of the path"}
-		}
-		if before := c.who.within; before != (authority.Scope{}) && before != (authority.Scope{Tenant: tenant, Project: project}) {
-			return &failure{code: codeProject, message: "X-Project-ID is given twice with different projects: give it once"}
-		}
-		c.who.within = authority.Scope{Tenant: tenant, Project: project}
-	}
-	reasons := c.Header.Values("X-Break-Glass")
-	if c.route == nil || !c.route.admin {
-		if len(reasons) > 0 {
-			return &failure{code: codeMisplaced, message: "X-Break-Glass is valid for paths under " + admin + " only: remove it"}
-		}
-		return nil
-	}
-	reason := strings.TrimSpace(strings.Join(reasons, " "))
-	if reason == "" || len(reason) > maxReason || !printable(reason) {
-		return &failure{code: codeBreakGlass,
-			message: fmt.Sprintf("an admin path needs the header X-Break-Glass with the reason, at most %d printable characters; it is "+
-				"audited", maxReason)}
-	}
-	c.who.actor.BreakGlass = reason
-	return nil
-}
-
-func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
 }
 
 // document answers with openapi.yaml.
@@ -446,11 +292,41 @@ func (c *call) read(sees sight) (answer, *failure) {
 			return answer{}, notFound()
 		}
 	}
-	body, err := json.Marshal(value)
+	return asJSON(http.StatusOK, value)
+}
+
+// ask answers a permitted call by asking the unit. An effect outside admin paths is recorded just before it
+// happens; at admin paths the record is stored already.
+func (a *API) ask(c *call) (answer, *failure) {
+	query, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
-		return answer{}, &failure{code: codeInternal, message: "internal error: give Berth's operators the correlation id", cause: err}
+		return answer{}, &failure{code: codeQuery, message: "the query is malformed: percent-encode it"}
 	}
-	return answer{mediaType: "application/json", body: append(body, '\n')}, nil
+	for name := range query {
+		if !slices.Contains(c.route.query, name) || len(query[name]) > 1 {
+			return answer{}, &failure{code: codeQuery,
+				message: fmt.Sprintf("the query parameter %.40q is not known here, or given twice: use %s", name,
+					cmp.Or(strings.Join(c.route.query, ", "), "none"))}
+		}
+	}
+	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project, sight: sight{schedulers: true}}
+	var name string
+	if c.params["app_instance_id"] != "" {
+		var ok bool
+		if name, ok = r.instanceName(); !ok {
+			return answer{}, notFound()
+		}
+	}
+	l := &liveCall{call: c, caller: queueing.Caller{Instance: schema.InstanceKey(c.tenant, c.project, name), Login: c.who.actor.Login,
+		CorrelationID: c.correlation, Verb: cmp.Or(c.route.effect, "queue.read")}, query: query, live: a.o.Live(), authoriser: a.authoriser}
+	if c.route.effect != "" && !c.route.admin && l.live.Effect != nil {
+		l.effect = func() {
+			r := a.authoriser.record(c, c.decision)
+			r.RecordID = randomID()
+			l.live.Effect(r)
+		}
+	}
+	return c.route.live(l)
 }
 
 // log logs a call by its route, never by the raw path (requirement A11). A success is
@@ -488,35 +364,10 @@ func (a *API) log(c *call, status int, failed code, fail *failure, took time.Dur
 	a.o.Log.Log(c.Context(), level, "API request", attrs...)
 }
 
-var (
-	correlationForm = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._]{7,63}$`)
-	// changeForm is the form of reconciler.CorrelationID. Each caller can compute the id of a commit: as
-	// the id of requests it would mix them into the trace of the change.
-	changeForm = regexp.MustCompile(`^c[0-9a-f]{20}$`)
-	traceForm  = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$`)
-	noTrace    = strings.Repeat("0", 32)
-)
-
-// correlationID is the caller's correlation id if it is valid and not that of a change, else its trace id, else
-// a new one.
-func correlationID(h http.Header) string {
-	if id := h.Get("X-Correlation-ID"); correlationForm.MatchString(id) && !changeForm.MatchString(id) {
-		return id
-	}
-	if m := traceForm.FindStringSubmatch(h.Get("Traceparent")); m != nil && m[1] != noTrace {
-		return m[1]
-	}
-	var id [10]byte
-	_, _ = rand.Read(id[:]) // never fails
-	return "r" + hex.EncodeToString(id[:])
-}
-
-// project returns a project in force, or nil.
-func project(d *schema.Desired, tenant, name string) *schema.Project {
-	if t := d.Tenants[tenant]; t != nil && t.Tenant != nil {
-		if p := t.Projects[name]; p != nil {
-			return p.Project
-		}
-	}
-	return nil
+// NotServed answers a path of an API that is not served, as an API answers an unknown
+// path.
+func NotServed(w http.ResponseWriter, r *http.Request) {
+	correlation := correlationID(r.Header)
+	head(w.Header(), correlation)
+	notFound().write(w, correlation, nil)
 }

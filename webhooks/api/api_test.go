@@ -763,7 +763,7 @@ func TestDenialsAreRecordedOnceAMinute(t *testing.T) {
 
 		time.Sleep(2 * time.Minute)
 		require.Empty(t, told())
-		require.Empty(t, w.api.denials.open, "a quiet caller is dropped")
+		require.Empty(t, w.api.authoriser.denials.open, "a quiet caller is dropped")
 		for range 3 {
 			require.Equal(t, 200, ask(otto, "physics.lattice"))
 		}

@@ -74,6 +74,9 @@ func (c code) status() int {
 	return http.StatusInternalServerError
 }
 
+// retryAfter is how long a caller waits for what is not there yet.
+const retryAfter = 5 * time.Second
+
 // failure is an error answer.
 type failure struct {
 	code     code
@@ -91,14 +94,6 @@ func (f *failure) Error() string { return string(f.code) + ": " + f.message }
 // caller cannot discover names.
 func notFound() *failure {
 	return &failure{code: codeNotFound, message: "not found, or hidden from you: check the path and your token"}
-}
-
-// NotServed answers a path of an API that is not served, as an API answers an unknown
-// path.
-func NotServed(w http.ResponseWriter, r *http.Request) {
-	correlation := correlationID(r.Header)
-	head(w.Header(), correlation)
-	notFound().write(w, correlation, nil)
 }
 
 // envelope is the canonical error (requirement A12).

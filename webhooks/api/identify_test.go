@@ -45,7 +45,7 @@ func TestPeopleOfAnIdentityProvider(t *testing.T) {
 		require.Equal(t, want, get(token, instances).Code, token)
 	}
 	require.NotEmpty(t, get("a.b.down", instances).Header().Get("Retry-After"))
-	w.api.failures = newLimiter(Rate{1, 1})
+	w.api.authenticator.failures = newLimiter(Rate{1, 1})
 	require.Equal(t, http.StatusServiceUnavailable, get("a.b.down", instances).Code)
 	require.Equal(t, http.StatusTooManyRequests, get("a.b.down", instances).Code)
 	require.Equal(t, http.StatusOK, get("a.b.anna", instances).Code)

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,15 +9,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/queue"
 )
-
-// Operations takes operations on members of a unit.
-type Operations interface {
-	// RequestOperation returns the operation once berth/status has it. The same id is never done twice:
-	// the error wraps plan.ErrOperationID if another operation has it.
-	RequestOperation(ctx context.Context, r plan.OperationRequest) (plan.Operation, error)
-}
 
 // NodeRequest is the body of a request for an operation.
 type NodeRequest struct {
@@ -54,7 +45,7 @@ func (l *liveCall) member() string {
 }
 
 // operateNode asks for an operation on a member. In a project's path a node is a member of its unit.
-func operateNode(a *API, l *liveCall) (answer, *failure) {
+func operateNode(l *liveCall) (answer, *failure) {
 	key, fail := l.key()
 	if fail != nil {
 		return answer{}, fail
@@ -63,7 +54,7 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 	if fail := l.body(&body); fail != nil {
 		return answer{}, fail
 	}
-	if fail := a.mayOperate(l, body.Operation); fail != nil {
+	if fail := l.mayOperate(body.Operation); fail != nil {
 		return answer{}, fail
 	}
 	r := plan.OperationRequest{Unit: l.caller.Instance, ID: key, RequestedBy: l.who.name, CorrelationID: l.correlation,
@@ -86,15 +77,15 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 		return answer{}, &failure{code: codeNotReady, after: retryAfter, cause: err,
 			message: "the operation is not recorded yet: send the same request again with the same Idempotency-Key"}
 	}
-	return answered(http.StatusAccepted,
-		NodeOperation{o.Name, o.Spec.Operation, o.Spec.Member, o.Spec.Reason, string(o.Phase), o.Requested, o.CorrelationID}, nil)
+	return asJSON(http.StatusAccepted,
+		NodeOperation{o.Name, o.Spec.Operation, o.Spec.Member, o.Spec.Reason, string(o.Phase), o.Requested, o.CorrelationID})
 }
 
 // mayOperate checks the permission that an operation needs beside that of the route. One call is one person, so where a policy
 // requires an approval, a loss is accepted in a pull request.
-func (a *API) mayOperate(l *liveCall, operation string) *failure {
+func (l *liveCall) mayOperate(operation string) *failure {
 	permission := authority.MemberOperate
-	scope, rules := authority.Scope{Tenant: l.tenant, Project: l.project}, a.rules(l.call)
+	scope, rules := authority.Scope{Tenant: l.tenant, Project: l.project}, l.authoriser.rules(l.call)
 	switch operation {
 	case schema.OpDrain, schema.OpResume, schema.OpCordon, schema.OpUncordon, schema.OpLabel:
 		return nil
@@ -108,18 +99,7 @@ func (a *API) mayOperate(l *liveCall, operation string) *failure {
 	if d.Allowed {
 		return nil
 	}
-	a.refused(l.call, d)
+	l.authoriser.refused(l.call, d)
 	return &failure{code: codePermission, details: map[string]any{"permission": string(permission)},
 		message: fmt.Sprintf("%.40q needs %s too: %s", operation, permission, d.Message())}
-}
-
-// key is the idempotency key of the request.
-func (l *liveCall) key() (string, *failure) {
-	keys := l.Header.Values("Idempotency-Key")
-	if len(keys) != 1 || queue.CheckKey(keys[0]) != nil {
-		return "", &failure{code: codeKey,
-			message: "send one header Idempotency-Key with 1 to 64 letters, digits, dots, dashes and underscores: a repeated request " +
-				"with the same key has no second effect"}
-	}
-	return keys[0], nil
 }

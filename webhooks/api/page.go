@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,26 +62,13 @@ func (l *listing) parameters() []string {
 // ask applies a query's filters and order, and returns the normalised query without
 // limit and cursor: a cursor is valid for one query only.
 func (l *listing) ask(q url.Values) (asked string, fail *failure) {
-	takes := l.parameters()
-	bad := func(format string, args ...any) (string, *failure) {
-		return "", &failure{code: codeQuery, message: fmt.Sprintf(format, args...)}
-	}
 	kept := url.Values{}
 	for _, name := range slices.Sorted(maps.Keys(q)) {
-		value := q.Get(name)
-		f, filters := l.filters[name]
-		switch {
-		case !slices.Contains(takes, name):
-			return bad("unknown query parameter: this list takes %s", strings.Join(takes, ", "))
-		case len(q[name]) > 1:
-			return bad("%s is given twice; give it once", name)
-		case name == "order" && value != orderName && value != orderNewest:
-			return bad("order is %s or %s", orderName, orderNewest)
-		case filters && f.values != nil && !slices.Contains(f.values, value):
-			return bad("%s is one of %s", name, strings.Join(f.values, ", "))
-		case filters && f.values == nil && !parameter.MatchString(value):
-			return bad("%s is a name", name)
-		case filters:
+		if fault := l.fault(name, q[name]); fault != "" {
+			return "", &failure{code: codeQuery, message: fault}
+		}
+		if f, ok := l.filters[name]; ok {
+			value := q.Get(name)
 			l.names = slices.DeleteFunc(l.names, func(item string) bool { return !f.keep(item, value) })
 			kept.Set(name, value)
 		}
@@ -92,6 +80,25 @@ func (l *listing) ask(q url.Values) (asked string, fail *failure) {
 		}
 	}
 	return kept.Encode(), nil
+}
+
+// fault describes what is wrong with a query parameter; "": nothing is.
+func (l *listing) fault(name string, values []string) string {
+	takes, value := l.parameters(), values[0]
+	f, filters := l.filters[name]
+	switch {
+	case !slices.Contains(takes, name):
+		return "unknown query parameter: this list takes " + strings.Join(takes, ", ")
+	case len(values) > 1:
+		return name + " is given twice; give it once"
+	case name == "order" && value != orderName && value != orderNewest:
+		return fmt.Sprintf("order is %s or %s", orderName, orderNewest)
+	case filters && f.values != nil && !slices.Contains(f.values, value):
+		return fmt.Sprintf("%s is one of %s", name, strings.Join(f.values, ", "))
+	case filters && f.values == nil && !parameter.MatchString(value):
+		return name + " is a name"
+	}
+	return ""
 }
 
 // newestKey sorts newer items first, items of one time by name, and items of an
@@ -172,35 +179,5 @@ func readCursor(where, s string) (name string, ok bool) {
 	return name, cursor(where, name) == s
 }
 
-// matches says whether an If-None-Match header names etag.
-func matches(header, etag string) bool {
-	for one := range strings.SplitSeq(header, ",") {
-		one = strings.TrimPrefix(strings.TrimSpace(one), "W/")
-		if one == "*" || one == etag {
-			return true
-		}
-	}
-	return false
-}
-
-// accepts says whether an Accept header takes a media type; without one, all
-// are taken.
-func accepts(header []string, mediaType string) bool {
-	if len(header) == 0 {
-		return true
-	}
-	family, _, _ := strings.Cut(mediaType, "/")
-	for one := range strings.SplitSeq(strings.Join(header, ","), ",") {
-		kind, params, _ := strings.Cut(one, ";")
-		switch strings.ToLower(strings.TrimSpace(kind)) {
-		case "*/*", family + "/*", mediaType:
-			if q, ok := strings.CutPrefix(strings.ReplaceAll(params, " ", ""), "q="); ok {
-				if v, err := strconv.ParseFloat(q, 64); err == nil && v == 0 {
-					continue
-				}
-			}
-			return true
-		}
-	}
-	return false
-}
+// parameter matches the values of a template's parameters: names, uids, project ids.
+var parameter = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,99}$`)

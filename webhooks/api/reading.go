@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
-	"regexp"
 	"slices"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -21,9 +21,6 @@ type reading struct {
 	privacy
 	held map[schema.Key]schema.Held // built at the first use
 }
-
-// id is the id of a resource, as in events.
-func id(h *schema.Header) string { return h.ID() }
 
 // find returns the document of a name, else of a uid. Names take precedence, so that
 // a uid cannot hide the document of that name.
@@ -130,60 +127,6 @@ func (r *reading) statusOf(key schema.Key, initial string) (phase string, f foll
 	return initial, followed{Conditions: []plan.Condition{}}
 }
 
-// privacy decides which texts a caller may read.
-type privacy struct {
-	isPlatform bool // the caller is a platform user
-	tenants    map[string]*schema.TenantEstate
-}
-
-// conditions returns the conditions of a resource, with the messages that the caller may read.
-func (p privacy) conditions(key schema.Key, cs []plan.Condition) []plan.Condition {
-	out := append([]plan.Condition{}, cs...)
-	for i := range out {
-		out[i].Message = p.visible(key, out[i].Message)
-	}
-	return out
-}
-
-// visible returns a message about a resource if the caller may read it, else "". A
-// message about a platform resource is for platform users only, because its cause may
-// be in any tenant; a message that names another tenant's document is too.
-func (p privacy) visible(key schema.Key, message string) string {
-	owner := key.Tenant
-	if key.Kind == schema.KindTenant {
-		owner = key.Name
-	}
-	if !p.isPlatform && (owner == "" || p.namesOther(owner, message)) {
-		return ""
-	}
-	return message
-}
-
-// kinds finds a tenant's name in a message by a path, or by a kind and name; alone
-// finds words that may be a tenant's name.
-var (
-	kinds = regexp.MustCompile(`\btenants/([-a-z0-9]+)|\bTenant ([-a-z0-9]+)|\bplatform/admissions/([-a-z0-9]+)|` +
-		`\b(?:App|AppAdmission) ([-a-z0-9]+)/|\bAppVersion ([-a-z0-9]+)/[-a-z0-9]+/|` +
-		`\b(?:Project|Policy|Entitlement|RoleBinding|Instance|ArtifactSource|Artifact|ServiceAccount|` +
-		`SharedRuntime|Attachment|Contribution|MemberOperation) ([-a-z0-9]+)[./]`)
-	alone = regexp.MustCompile(`(?:^|[^-a-z0-9./])([-a-z0-9]+)[./][a-z0-9]`)
-)
-
-// namesOther says whether a message names a document of a tenant other than owner.
-func (p privacy) namesOther(owner, message string) bool {
-	for _, m := range kinds.FindAllStringSubmatch(message, -1) {
-		if cmp.Or(m[1:]...) != owner {
-			return true
-		}
-	}
-	for _, m := range alone.FindAllStringSubmatch(message, -1) {
-		if m[1] != owner && p.tenants[m[1]] != nil {
-			return true
-		}
-	}
-	return false
-}
-
 func object(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return json.RawMessage("{}")
@@ -193,4 +136,28 @@ func object(raw json.RawMessage) json.RawMessage {
 
 func (r *reading) projectEstate() *schema.ProjectEstate {
 	return r.Desired.Tenants[r.tenant].Projects[r.project]
+}
+
+// createdAt is when a document was created; the zero time if unknown.
+func createdAt(r *reading, h *schema.Header) time.Time {
+	if r.Dates == nil {
+		return time.Time{}
+	}
+	created, _ := r.Dates(h.File, h.Blob)
+	return created
+}
+
+func (r *reading) instanceID(name string) string {
+	if d := r.projectEstate().Instances[name]; d != nil {
+		return d.ID()
+	}
+	return name
+}
+
+// sharedID is the id of a shared runtime of a tenant; of the platform for tenant "".
+func (r *reading) sharedID(tenant, name string) string {
+	if s := r.Desired.SharedRuntime(tenant, name); s != nil && s.Runtime != nil {
+		return s.Runtime.ID()
+	}
+	return name
 }

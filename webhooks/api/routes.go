@@ -1,81 +1,11 @@
 package api
 
 import (
-	"cmp"
 	"net/http"
-	"regexp"
 	"strings"
 
-	"berth/schema"
 	"berth/schema/authority"
 )
-
-// Family is a group of paths that is enabled together, so that an introduction of
-// Berth may begin with the catalog (requirement A16).
-type Family string
-
-// The families.
-const (
-	Catalog        Family = "catalog"
-	Entitlements   Family = "entitlements"
-	Instances      Family = "instances"
-	Artifacts      Family = "artifacts"
-	SharedRuntimes Family = "shared_runtimes"
-	Queue          Family = "queue"
-)
-
-// Families lists all families, in the order of an introduction.
-func Families() []Family {
-	return []Family{Catalog, Entitlements, Instances, Artifacts, SharedRuntimes, Queue}
-}
-
-const (
-	root        = "/api/v1"
-	admin       = root + "/admin"
-	openAPIPath = root + "/openapi.yaml"
-
-	inProject = "/projects/{project_id}"
-	inOrg     = "/orgs/{org_id}"
-	oneInst   = inProject + "/app-instances/{app_instance_id}"
-	oneShared = inOrg + "/shared-app-runtimes/{shared_runtime_id}"
-
-	projectDir = "tenants/{tenant}/projects/{project}/"
-	sharedDir  = "tenants/{tenant}/shared-runtimes/"
-)
-
-// route is one path. list or item answers a read from the view, and live a request that a running unit
-// answers; any other write is answered with the file that a pull request edits instead.
-type route struct {
-	template   string // as in openapi.yaml and in a service account's allowed_endpoints
-	family     Family
-	permission authority.Permission
-	list       func(*reading) *listing // nil result: not found
-	item       func(*reading) any      // nil result: not found
-	live       live
-	method     string   // of live
-	effect     string   // action of live in the audit; "": it changes and reveals nothing
-	query      []string // parameters of live
-	writes     string   // file that a write changes; "": read-only
-	admin      bool     // needs break-glass access (requirement B2)
-
-	segments []string
-}
-
-func (r *route) reads() bool { return r.list != nil || r.item != nil }
-
-// methods are those that r answers.
-func (r *route) methods() []string {
-	switch {
-	case r.reads() || r.method == http.MethodGet:
-		return []string{http.MethodGet, http.MethodHead}
-	case r.live != nil:
-		return []string{r.method}
-	}
-	return nil
-}
-
-// endpoint is the method and template, as in allowed_endpoints.
-func (r *route) endpoint() string { return cmp.Or(r.method, http.MethodGet) + " " + r.template }
 
 // routes lists all paths. A path below a project or tenant has a mirror below /admin.
 func routes() []*route {
@@ -174,50 +104,26 @@ func sharedRoutes(add func(string, route)) {
 			writes: sharedDir + "<name>/operations/<name>.yaml"})
 }
 
-// parameter matches the values of a template's parameters: names, uids, project ids.
-var parameter = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,99}$`)
+const jobs = "/queue/jobs"
 
-// match says whether a path matches r, and returns its parameters.
-func (r *route) match(segments []string) (map[string]string, bool) {
-	if len(segments) != len(r.segments) {
-		return nil, false
-	}
-	params := map[string]string{}
-	for i, want := range r.segments {
-		name, isParam := strings.CutPrefix(want, "{")
-		switch {
-		case !isParam && want != segments[i]:
-			return nil, false
-		case isParam && !parameter.MatchString(segments[i]):
-			return nil, false
-		case isParam:
-			params[strings.TrimSuffix(name, "}")] = segments[i]
-		}
-	}
-	return params, true
-}
-
-// owner returns the tenant and project of a path; ok is false for a malformed id.
-func owner(params map[string]string) (tenant, project string, ok bool) {
-	if id, in := params["project_id"]; in {
-		return splitProject(id)
-	}
-	if id, in := params["org_id"]; in {
-		return id, "", schema.ValidName(id)
-	}
-	return "", "", true
-}
-
-func splitProject(id string) (tenant, project string, ok bool) {
-	tenant, project, _ = strings.Cut(id, ".")
-	return tenant, project, schema.ValidName(tenant) && schema.ValidName(project)
-}
-
-// file is the path in the estate that a write to the route changes.
-func (r *route) file(tenant, project string, params map[string]string) string {
-	f := strings.NewReplacer("{tenant}", tenant, "{project}", project).Replace(r.writes)
-	for name, value := range params {
-		f = strings.ReplaceAll(f, "{"+name+"}", value)
-	}
-	return f
+// queueRoutes adds the paths of queues and nodes (requirement B1).
+func queueRoutes(add func(string, route)) {
+	one := oneInst + jobs + "/{job_id}"
+	add(oneInst+jobs, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(listJobs),
+		query: []string{"state", "user", "live"}})
+	add(oneInst+jobs, route{family: Queue, permission: authority.QueueSubmit, method: http.MethodPost, live: queued(submitJob),
+		effect: "queue.submit"})
+	add(one, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readJob),
+		query: []string{"submitted_at", "live"}})
+	add(one, route{family: Queue, permission: authority.QueueCancel, method: http.MethodDelete, live: queued(cancelJob),
+		effect: "queue.cancel", query: []string{"submitted_at"}})
+	// The output of a job is read as its owner, so the ledger of the host and the audit have it.
+	add(one+"/output", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readOutput),
+		effect: "queue.output", query: []string{"submitted_at", "bytes"}})
+	add(oneInst+"/queue/readiness",
+		route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readReadiness)})
+	add(oneInst+"/nodes", route{family: Queue, permission: authority.NodeRead, method: http.MethodGet, live: queued(listNodes),
+		query: []string{"live"}})
+	add(oneInst+"/nodes/{node}/operations",
+		route{family: Queue, permission: authority.NodeOperate, method: http.MethodPost, live: operateNode, effect: "node.operate"})
 }

@@ -45,18 +45,10 @@ func (r *reading) shared() *schema.SharedRuntimeEstate {
 	return nil
 }
 
-// sharedID is the id of a shared runtime of a tenant; of the platform for tenant "".
-func (r *reading) sharedID(tenant, name string) string {
-	if s := r.Desired.SharedRuntime(tenant, name); s != nil && s.Runtime != nil {
-		return id(s.Runtime.Head())
-	}
-	return name
-}
-
 func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 	s := d.Spec
 	out := sharedRuntime{
-		runtimeIDs: runtimeIDs{ID: id(d.Head()), ResourceName: d.Key.ResourceName(), Owner: "tenant", OrgID: d.Key.Tenant, AppSlug: s.App,
+		runtimeIDs: runtimeIDs{ID: d.ID(), ResourceName: d.Key.ResourceName(), Owner: "tenant", OrgID: d.Key.Tenant, AppSlug: s.App,
 			AppVersion:  s.Version,
 			DisplayName: s.DisplayName, Environment: s.Environment, OperatingMode: s.OperatingMode, ControlPlaneScope: s.ControlPlaneScope},
 		DesiredState: string(s.DesiredState), OperatorIdentityRef: s.OperatorIdentityRef, PlacementIntent: s.PlacementIntent,
@@ -94,7 +86,7 @@ func (r *reading) attachedProjects(s *schema.SharedRuntimeEstate) []attachedProj
 		found[project] = attachedProject{ProjectID: project, Status: string(plan.AttachmentRequested)}
 	}
 	for _, a := range s.Attachments {
-		found[a.Spec.ProjectID] = attachedProject{ProjectID: a.Spec.ProjectID, AttachmentID: id(a.Head()),
+		found[a.Spec.ProjectID] = attachedProject{ProjectID: a.Spec.ProjectID, AttachmentID: a.ID(),
 			Status: string(plan.AttachmentRequested)}
 	}
 	if u := r.Units.Get(key); u != nil {
@@ -155,7 +147,7 @@ func readSharedRuntime(r *reading) any {
 func (r *reading) attachment(a *schema.Attachment) any {
 	s := a.Spec
 	out := attachment{
-		ID: id(a.Head()), SharedRuntimeID: r.sharedID(a.Key.Tenant, a.Key.Parent), OrgID: a.Key.Tenant, ProjectID: s.ProjectID,
+		ID: a.ID(), SharedRuntimeID: r.sharedID(a.Key.Tenant, a.Key.Parent), OrgID: a.Key.Tenant, ProjectID: s.ProjectID,
 		ContributionPolicy: s.ContributionPolicy, SubmissionPolicy: s.SubmissionPolicy, PolicyMetadata: s.PolicyMetadata,
 		BillingPolicyRef: s.BillingPolicyRef, OnJobs: s.OnJobs, declared: r.declared(a.Head()),
 	}
@@ -183,7 +175,7 @@ func (r *reading) workerMembers() (map[string]member, bool) {
 		return nil, false
 	}
 	key := s.Runtime.Key
-	out := r.unitMembers(key, member{SharedRuntimeID: id(s.Runtime.Head()), OrgID: key.Tenant})
+	out := r.unitMembers(key, member{SharedRuntimeID: s.Runtime.ID(), OrgID: key.Tenant})
 	if !r.owns(key) {
 		maps.DeleteFunc(out, func(_ string, m member) bool { return m.SourceProjectID == "" || !r.mine(m.SourceProjectID) })
 	}

@@ -57,9 +57,9 @@ func ParseIssuer(s string) (schema.Key, error) {
 	return schema.Key{Kind: schema.KindServiceAccount, Tenant: tenant, Project: project, Name: name}, nil
 }
 
-// method is the only algorithm for a public key, so that no token chooses one; nil if
+// signingMethod is the only algorithm for a public key, so that no token chooses one; nil if
 // the key cannot sign tokens.
-func method(key crypto.PublicKey) jwt.SigningMethod {
+func signingMethod(key crypto.PublicKey) jwt.SigningMethod {
 	switch k := key.(type) {
 	case ed25519.PublicKey:
 		return jwt.SigningMethodEdDSA
@@ -78,7 +78,7 @@ func Mint(account schema.Key, keyID string, key crypto.Signer, audience string, 
 	if ttl <= 0 || ttl > MaxTokenLife {
 		return "", fmt.Errorf("the lifetime of a token must be more than 0 and at most %s, not %s", MaxTokenLife, ttl)
 	}
-	m := method(key.Public())
+	m := signingMethod(key.Public())
 	if m == nil {
 		return "", errors.New("a token is signed with an ed25519 or an ecdsa-sha2-nistp256 key: make one with ssh-keygen -t ed25519")
 	}
@@ -132,15 +132,25 @@ func Verify(token, audience string, d *schema.Desired, now time.Time) (*schema.S
 		return nil, errors.New("its signature does not fit the key that it names: the token was changed, or signed by another key")
 	case err != nil:
 		return nil, err
-	case len(claims.Audience) != 1: // a second audience would open another estate too
-		return nil, errors.New("for more than one audience")
-	case claims.IssuedAt == nil || claims.ID == "" || len(claims.ID) > maxJTI:
-		return nil, errors.New("iat or jti is missing or too long")
 	}
-	if life := claims.ExpiresAt.Sub(claims.IssuedAt.Time); life <= 0 || life > MaxTokenLife {
-		return nil, fmt.Errorf("its lifetime is %s; it must be more than 0 and at most %s", life, MaxTokenLife)
+	if err := checkClaims(claims); err != nil {
+		return nil, err
 	}
 	return account, nil
+}
+
+// checkClaims checks what the parser does not.
+func checkClaims(claims *jwt.RegisteredClaims) error {
+	switch {
+	case len(claims.Audience) != 1: // a second audience would open another estate too
+		return errors.New("for more than one audience")
+	case claims.IssuedAt == nil || claims.ID == "" || len(claims.ID) > maxJTI:
+		return errors.New("iat or jti is missing or too long")
+	}
+	if life := claims.ExpiresAt.Sub(claims.IssuedAt.Time); life <= 0 || life > MaxTokenLife {
+		return fmt.Errorf("its lifetime is %s; it must be more than 0 and at most %s", life, MaxTokenLife)
+	}
+	return nil
 }
 
 // keyOf returns the public key of a service account that a token names; it must sign with
@@ -157,7 +167,7 @@ func keyOf(account *schema.ServiceAccount, issuer, kid string, signed jwt.Signin
 	if err != nil {
 		return nil, err
 	}
-	if m := method(key); m == nil || m.Alg() != signed.Alg() {
+	if m := signingMethod(key); m == nil || m.Alg() != signed.Alg() {
 		return nil, fmt.Errorf("key %s of %s does not sign with %.10q", kid, issuer, signed.Alg())
 	}
 	return key, nil
