@@ -86,7 +86,7 @@ func TestFailedReadingShowsWhatWasWritten(t *testing.T) {
 	})
 }
 
-// A closed day is read once, however often people ask, and is not shown after 31 days. Unreadable records are an error,
+// A closed day is read once, however often people ask, and no day is shown after 31 days. Unreadable records are an error,
 // and not a day without use.
 func TestClosedDaysAreReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -99,6 +99,8 @@ func TestClosedDaysAreReadOnce(t *testing.T) {
 		require.Equal(t, []string{"2026-10-31 false 3 12"}, hoursOf(read().Days))
 		_, kept := l.closed.Load(clusterDay{"c", "2026-10-30"})
 		require.False(t, kept)
+		meter.at = meter.at.AddDate(0, 0, 1)
+		require.Empty(t, read().Days, "also an open day")
 		branch.damaged = errors.New("usage/2026-10-31/physics/c.jsonl:1: not a usage record")
 		_, err := l.read(t.Context(), schema.InstanceKey("physics", "lab", "train"))
 		require.ErrorIs(t, err, branch.damaged)

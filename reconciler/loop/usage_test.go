@@ -296,3 +296,32 @@ func TestUsageOfAHeldMoveGoesOn(t *testing.T) {
 	used(5, 1, 2)
 	awaits("1 Instance physics.lab/train i-9 physics.lab", "2 Instance physics.lab/train i-9 physics.lab")
 }
+
+// A daemon reads the usage until now with its own branch and runtime, for a day that is not over also that of a job that
+// runs. Once accounting does not answer, it shows what its last commit with usage has.
+func TestDaemonReadsUsageUntilNow(t *testing.T) {
+	t.Parallel()
+	w, set, awaits := usageOfCommons(t)
+	ended, running := usedBy(1, firstDay, time.Hour, 2*time.Hour), usedBy(2, firstDay, 2*time.Hour, 0)
+	running.Ended, running.State = time.Time{}, ""
+	set(firstDay.Add(4*time.Hour), ended, running)
+	awaits("1 2026-10-30 3600", "")
+	read := func() usage.LiveUsage {
+		got, err := w.latest.LiveUsage(t.Context(), commons)
+		require.NoError(t, err)
+		return got
+	}
+	days := func(jobs int, hours int64) []usage.DaySum {
+		return []usage.DaySum{{Day: "2026-10-30", ProjectID: "physics.lab", Jobs: jobs, Amounts: usage.Amounts{CPUSeconds: hours * 3600}}}
+	}
+	require.Equal(t, days(2, 3), read().Days)
+	require.NoError(t, w.world.SetClock(commons, time.Time{}))
+	got := read()
+	require.Equal(t, days(1, 1), got.Days)
+	require.NotEmpty(t, got.Reason)
+	written, err := w.git.Git("log", "-1", "--date=unix", "--format=%ad", "berth/status", "--", "usage")
+	require.NoError(t, err)
+	require.Equal(t, strings.TrimSpace(written), fmt.Sprint(got.ObservedAt.Unix()))
+	_, err = w.latest.LiveUsage(t.Context(), schema.InstanceKey("physics", "lab", "none"))
+	require.Error(t, err)
+}

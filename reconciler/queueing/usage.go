@@ -15,7 +15,8 @@ import (
 	"berth/schema/usage"
 )
 
-// usageEvery is how long a reading of usage serves: accounting takes a second or more for it.
+// usageEvery is how long a reading of usage serves: accounting takes a second or more for it. For callers with live it is
+// observeEvery.
 const usageEvery = time.Minute
 
 // Usage returns what the project of the caller used of its units on the last days, until now. A unit is read at most once

@@ -109,6 +109,17 @@ func TestUsageIsReadOnceAMinute(t *testing.T) {
 		ask(500, true)
 		ask(500, true)
 		count(3)
+
+		time.Sleep(10 * time.Second)
+		began := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() { ask(1, true) })
+		synctest.Wait()
+		got, err := s.Usage(t.Context(), as("ada"), true)
+		require.NoError(t, err)
+		require.Equal(t, began, got.Items[0].ObservedAt, "it waits for the reading under way")
+		wg.Wait()
+		count(4)
 	})
 }
 

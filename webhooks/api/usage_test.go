@@ -24,8 +24,8 @@ func (q *queues) usage(context.Context, schema.Key) (usage.LiveUsage, error) {
 	}}, q.err
 }
 
-// A project's usage is that of its own jobs, with its time, read again only where live asks for it. A unit that cannot be
-// read has no days, which are not zeros. Who may not read the project finds nothing.
+// A project's usage is that of its own jobs, with its time, and is read again only for a caller with live. A unit that
+// cannot be read has no days, which are not zeros. A caller without the permission gets not found.
 func TestUsageOfAProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, q, _ := queueWorld(t)

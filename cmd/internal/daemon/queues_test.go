@@ -229,7 +229,11 @@ func TestQueueTelemetryIsLogged(t *testing.T) {
 	id := q.submitted("first", 0)
 	require.Equal(t, []any{"biology", "biology.genomes", id, "memory", "", "", "", false}, fields(lines.of("job submitted")[0]),
 		"the memory runtime has no modes")
-	status, text := q.do(t.Context(), "POST", assemblyJobs, queue.Request{Script: "#!/bin/sh\nfalse\n", Queue: "gpu"}, "first")
+	status, text := q.do(t.Context(), "GET", "/api/v1/projects/biology.genomes/usage", nil, "")
+	require.Equal(t, http.StatusOK, status, "%s", text)
+	require.Contains(t, string(text), `"unit":"Instance biology.genomes/assembly","app_slug":"slurm","reason":"accounting does not`,
+		"the memory runtime has no accounting here")
+	status, text = q.do(t.Context(), "POST", assemblyJobs, queue.Request{Script: "#!/bin/sh\nfalse\n", Queue: "gpu"}, "first")
 	require.Equal(t, http.StatusConflict, status, "%s", text)
 	refused := lines.of("job not submitted")
 	last := refused[len(refused)-1]
