@@ -39,10 +39,10 @@ func (o *operationStatuses) follow(all *status.Writer, key schema.Key) {
 	unit := all.Unit(key)
 	stays := map[schema.Key]bool{}
 	if unit != nil && unit.Phase != plan.PhaseDeleted {
-		for _, o := range unit.Operations {
-			at := operationKey(unit.Key, o.Name)
+		for _, one := range unit.Operations {
+			at := operationKey(unit.Key, one.Name)
 			stays[at] = true
-			all.SetResource(all.Resource(at), operationStatus(unit, at, o))
+			all.SetResource(all.Resource(at), operationStatus(unit, at, one))
 		}
 	}
 	for _, s := range all.ResourcesOf(schema.KindMemberOperation) {

@@ -23,7 +23,7 @@ type unitView struct {
 	outcomes []plan.Outcome // of this reconciliation; nil: no action was executed
 	acting   bool           // the plan is about to be executed
 	pending  bool           // decided, and not observed since
-	hindrance
+	obstacle
 	retry   *plan.Retry
 	review  *plan.UnitReview // awaited
 	attempt int
@@ -32,8 +32,8 @@ type unitView struct {
 	operations []plan.Operation // on the unit, as of this reconciliation
 }
 
-// hindrance says why the plan of a unit is not executed.
-type hindrance struct {
+// obstacle says why the plan of a unit is not executed.
+type obstacle struct {
 	paused string // why nothing may be executed
 	waits  string // reason why the plan waits, such as jobs
 }

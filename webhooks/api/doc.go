@@ -27,6 +27,10 @@
 // Everything before the token check is hostile: work and memory for a stranger are
 // bounded, and an answer repeats input only as JSON.
 //
+// A file names files below it only: failures and shapes are at the bottom, then come the reading of a
+// view, the call with its route, what a caller may do, and the handlers. The table of routes and the
+// API are on top. One type is the exception: a route holds its handler, whose call holds the route.
+//
 // The package must not know Git, any scheduler, configuration files, how the loop obtains the
 // state, or how a unit is asked.
 package api
