@@ -67,21 +67,7 @@ Exit status: 0, 1 part of the records cannot be read, or the daemon refuses, 2 u
 				return cli.Usage(fmt.Errorf("--by %s: give user, or leave it out", cli.Visible(by)))
 			}
 			want.Users = by == "user"
-			return req.source.With(cmd.Context(), func(r *inspect.Repository) error {
-				u, err := r.Used(cmd.Context(), cmd.ErrOrStderr(), want)
-				if err != nil {
-					return err
-				}
-				if req.output.Form == "csv" {
-					err = u.CSV(cmd.OutOrStdout())
-				} else {
-					err = req.output.PrintLong(cmd.OutOrStdout(), u)
-				}
-				if err != nil || u.Complete {
-					return err
-				}
-				return cli.Exit(1)
-			})
+			return printUsage(cmd, &req, want)
 		},
 	}
 	req.addTable(cmd, "text", "csv", "json")
@@ -93,6 +79,25 @@ Exit status: 0, 1 part of the records cannot be read, or the daemon refuses, 2 u
 	daemon.flags(cmd)
 	cmd.AddCommand(newUsageExportCmd())
 	return cmd
+}
+
+// printUsage prints what the branch says of usage.
+func printUsage(cmd *cobra.Command, req *logFlags, want inspect.UsageFilter) error {
+	return req.source.With(cmd.Context(), func(r *inspect.Repository) error {
+		u, err := r.Used(cmd.Context(), cmd.ErrOrStderr(), want)
+		if err != nil {
+			return err
+		}
+		if req.output.Form == "csv" {
+			err = u.CSV(cmd.OutOrStdout())
+		} else {
+			err = req.output.PrintLong(cmd.OutOrStdout(), u)
+		}
+		if err != nil || u.Complete {
+			return err
+		}
+		return cli.Exit(1)
+	})
 }
 
 func newUsageExportCmd() *cobra.Command {

@@ -520,13 +520,13 @@ func TestStatusIsFetchedShallow(t *testing.T) {
 func TestStatusInSeparateRepository(t *testing.T) {
 	t.Parallel()
 	s, confidential := gittest.New(t, estateFiles()), gittest.New(t, nil)
-	r := open(t, s, func(o *gitrepo.Options) { o.StatusURL = confidential.URL })
+	r := open(t, s, func(o *gitrepo.Options) { o.Status.URL = confidential.URL })
 	main := fetch(t, r).Main
 	tip, err := r.WriteStatus(t.Context(), "", batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning)))
 	require.NoError(t, err)
 	require.Equal(t, tip, confidential.Tip("berth/status"))
 	require.Empty(t, s.Tip("berth/status"))
-	again := open(t, s, func(o *gitrepo.Options) { o.StatusURL = confidential.URL })
+	again := open(t, s, func(o *gitrepo.Options) { o.Status.URL = confidential.URL })
 	require.Equal(t, reconciler.Tips{Main: main, Status: tip}, fetch(t, again))
 }
 

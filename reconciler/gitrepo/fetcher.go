@@ -92,7 +92,7 @@ type Fetcher struct {
 	*inForce
 	Options  Options
 	main     *remote
-	status   *remote // same as main, or the remote of StatusURL
+	status   *remote // same as main, or that of Options.Status
 	refusals refusals
 }
 

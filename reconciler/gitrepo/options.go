@@ -14,13 +14,11 @@ type Options struct {
 	Dir    string // directory of the mirror; used by one process at a time
 	Branch string // the branch that people merge to; empty: main
 
-	// StatusURL is a separate repository for berth/status, for an estate whose
-	// status must not be visible to readers of the estate. Empty: the estate's
-	// repository.
-	StatusURL string
+	// Status is a separate repository for berth/status, for an estate whose status must not be visible to readers of the
+	// estate. Zero: the estate's repository.
+	Status StatusRepository
 
 	Auth       AuthFunc // for URL; nil: no credentials
-	StatusAuth AuthFunc // for StatusURL; Auth is not sent there
 	KnownHosts string   // file that pins SSH host keys; needed for ssh URLs
 	AllowHTTP  bool     // plain http to other machines; only for closed networks
 
@@ -49,6 +47,12 @@ type Options struct {
 
 	Log *slog.Logger     // nil: no log
 	Now func() time.Time // time of commits; nil: time.Now
+}
+
+// StatusRepository is a repository for berth/status alone.
+type StatusRepository struct {
+	URL  string   // as Options.URL
+	Auth AuthFunc // Options.Auth is not sent there
 }
 
 // defaultMaxPull is the default of Options.MaxPull; an estate is text.

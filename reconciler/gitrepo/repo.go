@@ -54,8 +54,8 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 		return nil, err
 	}
 	status := main
-	if o.StatusURL != "" && o.StatusURL != o.URL {
-		if status, err = newRemote(o.StatusURL, o.StatusAuth, o); err != nil {
+	if o.Status.URL != "" && o.Status.URL != o.URL {
+		if status, err = newRemote(o.Status.URL, o.Status.Auth, o); err != nil {
 			return nil, err
 		}
 	}

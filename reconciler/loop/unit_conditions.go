@@ -10,20 +10,28 @@ import (
 	"berth/schema"
 )
 
-// conditions returns the conditions of the unit, sorted by type.
-func (v unitView) conditions(phase plan.Phase, failure string, members []plan.MemberStatus) []plan.Condition {
+// unitConditions makes the conditions of a unit from the rest of its status.
+type unitConditions struct {
+	unitView
+	phase   plan.Phase
+	failure string // why it failed; "": it did not
+	members []plan.MemberStatus
+}
+
+// all returns the conditions, sorted by type.
+func (v unitConditions) all() []plan.Condition {
 	l := &conditionList{revision: v.prev.Revision}
 	var blocked *plan.Blocked
 	if len(v.plan.Blocked) > 0 {
 		blocked = &v.plan.Blocked[0]
 	}
-	v.addReady(l, phase, failure, blocked)
-	v.addProgress(l, phase, blocked)
+	v.addReady(l, blocked)
+	v.addProgress(l, blocked)
 	l.setAuthorized(v.st.Denied(v.prev.Key))
 	if v.want != nil {
 		v.addRules(l)
 	}
-	if out := v.outOfService(members, failure); out != "" {
+	if out := v.outOfService(); out != "" {
 		l.set(plan.ConditionDegraded, true, plan.ReasonMembersOutOfService, out)
 	}
 	if len(v.observed.Drift) > 0 {
@@ -39,13 +47,13 @@ func (v unitView) conditions(phase plan.Phase, failure string, members []plan.Me
 }
 
 // addProgress adds the conditions Reconciling and Stalled.
-func (v unitView) addProgress(l *conditionList, phase plan.Phase, blocked *plan.Blocked) {
+func (v unitConditions) addProgress(l *conditionList, blocked *plan.Blocked) {
 	isTerminal := v.retry != nil && v.retry.Terminal
 	needsPerson := v.observed.Presence == plan.Unknown && v.observed.NeedsPerson
 	isStalled := isTerminal || v.paused != "" || needsPerson || (blocked != nil && !blocked.Wait)
 	switch {
-	case v.converged(), isStalled, phase == plan.PhaseDeleted:
-		l.set(plan.ConditionReconciling, false, plan.ReasonOfPhase(phase), "")
+	case v.converged(), isStalled, v.phase == plan.PhaseDeleted:
+		l.set(plan.ConditionReconciling, false, plan.ReasonOfPhase(v.phase), "")
 	case v.retry != nil:
 		l.set(plan.ConditionReconciling, true, plan.ReasonProgressingWithRetry, actionsLine(v.plan.Actions))
 	default:
@@ -70,11 +78,11 @@ const maxOutOfService = 3
 
 // outOfService describes the workers that take no jobs: those that run and are out of service, and, once the instance serves or
 // has failed, those that do not run. Empty: there are none.
-func (v unitView) outOfService(members []plan.MemberStatus, failure string) string {
-	isCounted := failure != "" || v.serves()
+func (v unitConditions) outOfService() string {
+	isCounted := v.failure != "" || v.serves()
 	var out []string
 	workers := 0
-	for _, m := range members {
+	for _, m := range v.members {
 		if m.ControlPlane {
 			continue
 		}
@@ -101,7 +109,7 @@ func (v unitView) outOfService(members []plan.MemberStatus, failure string) stri
 }
 
 // stateDetail describes a member that does not run.
-func (v unitView) stateDetail(m plan.MemberStatus) string {
+func (v unitConditions) stateDetail(m plan.MemberStatus) string {
 	why := cmp.Or(string(m.State), "not joined")
 	for _, o := range slices.Backward(v.observed.Members) {
 		if o.Name == m.Name && o.Detail != "" {
@@ -112,7 +120,7 @@ func (v unitView) stateDetail(m plan.MemberStatus) string {
 }
 
 // addReady adds the condition Ready.
-func (v unitView) addReady(l *conditionList, phase plan.Phase, failure string, blocked *plan.Blocked) {
+func (v unitConditions) addReady(l *conditionList, blocked *plan.Blocked) {
 	refused := v.st.Noncompliance(v.prev.Key)
 	switch {
 	case v.observed.Presence == plan.Unknown:
@@ -124,23 +132,23 @@ func (v unitView) addReady(l *conditionList, phase plan.Phase, failure string, b
 	case v.converged() && refused != nil && refused.Fate == schema.FateStopped:
 		l.set(plan.ConditionReady, false, plan.ReasonStoppedByPolicy, fateMessage(refused))
 	case v.converged():
-		l.set(plan.ConditionReady, phase == plan.PhaseRunning, plan.ReasonOfPhase(phase), "")
+		l.set(plan.ConditionReady, v.phase == plan.PhaseRunning, plan.ReasonOfPhase(v.phase), "")
 	case v.serves():
-		l.set(plan.ConditionReady, true, plan.ReasonOfPhase(phase), "")
-	case failure != "":
-		l.set(plan.ConditionReady, false, plan.ReasonFailed, failure)
+		l.set(plan.ConditionReady, true, plan.ReasonOfPhase(v.phase), "")
+	case v.failure != "":
+		l.set(plan.ConditionReady, false, plan.ReasonFailed, v.failure)
 	case v.waits != "":
 		l.set(plan.ConditionReady, false, plan.ReasonWaiting, v.waits)
 	case blocked != nil:
 		l.set(plan.ConditionReady, false, plan.ReasonBlocked, blocked.Message)
 	default:
-		l.set(plan.ConditionReady, false, plan.ReasonOfPhase(phase), "")
+		l.set(plan.ConditionReady, false, plan.ReasonOfPhase(v.phase), "")
 	}
 }
 
 // addRules adds the conditions of a declared unit: PolicyCompliant, Scheduled and
 // Suspended.
-func (v unitView) addRules(l *conditionList) {
+func (v unitConditions) addRules(l *conditionList) {
 	find := func(is func(plan.BlockedCode) bool) *plan.Blocked {
 		if i := slices.IndexFunc(v.plan.Blocked, func(b plan.Blocked) bool { return is(b.Code) }); i >= 0 {
 			return &v.plan.Blocked[i]

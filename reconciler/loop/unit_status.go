@@ -35,7 +35,7 @@ func (v unitView) makeStatus() plan.Status {
 		s.FailureReason = v.failure()
 	}
 	s.Digest = cmp.Or(v.applied, s.Digest)
-	s.Conditions = v.conditions(s.Phase, s.FailureReason, s.Members)
+	s.Conditions = unitConditions{v, s.Phase, s.FailureReason, s.Members}.all()
 	s.Attachments = v.attachments(s.Phase, s.FailureReason)
 	s.Operations = v.operationStatuses()
 	return s

@@ -280,7 +280,7 @@ func (u *unit) house() {
 			}
 		}
 		if len(unplaced) > 0 {
-			u.block(CodeNoNode, u.freesUp(role), "no node for %s: %s%s%s", list(unplaced), u.why(role), u.gpuAdvice(role),
+			u.block(CodeNoNode, u.freesUp(role), "no node for %s: %s%s%s", list(unplaced), u.why(role), gpuAdvice(u.inst, role, u.sorted),
 				u.keptGPUs(role, unplaced[len(unplaced)-1]))
 		}
 	}

@@ -67,8 +67,8 @@ func (u *unit) occupant(node string, exclusive bool) string {
 
 // gpuAdvice returns the next step if nodes fail only because of GPUs that a role does
 // not request; "" otherwise.
-func (u *unit) gpuAdvice(role schema.EffectiveRole) string {
-	if !slices.ContainsFunc(u.sorted, func(n *schema.Node) bool { return slices.Equal(misfits(u.inst, role, n), []string{withGPUs}) }) {
+func gpuAdvice(i *schema.EffectiveUnit, role schema.EffectiveRole, nodes []*schema.Node) string {
+	if !slices.ContainsFunc(nodes, func(n *schema.Node) bool { return slices.Equal(misfits(i, role, n), []string{withGPUs}) }) {
 		return ""
 	}
 	return "; policy bounds the GPUs of an instance (max_gpus_per_instance), so nodes with some are for who asks for them: ask for gpus, " +

@@ -239,7 +239,7 @@ func (c associations) apply(ctx context.Context, have accounting.Tree, lacks fun
 			return c.notChanged(changes[0], calls, res)
 		default:
 			c.log.Warn("slurmdbd restarted: it did not keep what sacctmgr added", "host", c.host.Name(), "cluster", c.stack.Cluster)
-			if _, err := c.bring(ctx, c.slurmdbd(), true); err != nil {
+			if _, err := (controlDaemons{c.control}).bring(ctx, controlDaemons{c.control}.slurmdbd(), true); err != nil {
 				return err
 			}
 			restarted = true

@@ -8,12 +8,12 @@ import (
 
 // bring makes a daemon serve: it stops one that hangs, starts one that does not run, and waits until it serves. restart: one that runs has
 // files to read. began: its process is new.
-func (c *control) bring(ctx context.Context, d daemon, restart bool) (began bool, err error) {
+func (c controlDaemons) bring(ctx context.Context, d daemon, restart bool) (began bool, err error) {
 	var runs bool
 	if restart {
 		runs, err = d.runs(ctx, d.op("state"))
 	} else {
-		runs, err = hungDaemons{c}.stop(ctx, d)
+		runs, err = hungDaemons{c.control}.stop(ctx, d)
 	}
 	if err == nil && !runs && d.gate != nil {
 		err = d.gate(ctx)
@@ -39,29 +39,29 @@ func (c *control) bring(ctx context.Context, d daemon, restart bool) (began bool
 }
 
 // munged returns that daemon of the control stack.
-func (c *control) munged() daemon {
+func (c controlDaemons) munged() daemon {
 	return c.daemon(profile.Munged, askMunged(c.stack.Munge().Socket()), nil)
 }
 
 // database returns the database server of the control host. It serves once it knows the user of slurmdbd.
-func (c *control) database() daemon {
+func (c controlDaemons) database() daemon {
 	return c.daemon(profile.MariaDB, askMariaDB(), func(ctx context.Context) error {
-		return databaseServer{c}.sql(ctx, c.stack.Database().GrantSQL())
+		return databaseServer(c).sql(ctx, c.stack.Database().GrantSQL())
 	})
 }
 
 // slurmdbd returns that daemon of the control stack.
-func (c *control) slurmdbd() daemon {
-	return c.daemon(profile.Slurmdbd, askSlurmdbd(c), c.awaitSlurmdbd)
+func (c controlDaemons) slurmdbd() daemon {
+	return c.daemon(profile.Slurmdbd, askSlurmdbd(c.control), c.awaitSlurmdbd)
 }
 
 // slurmctld returns that daemon of the control stack.
-func (c *control) slurmctld() daemon {
+func (c controlDaemons) slurmctld() daemon {
 	return c.daemon(profile.Slurmctld, c.cli("scontrol", "ping"), c.awaitSlurmctld)
 }
 
 // writeState restarts a new slurmctld that requires its state, which it writes at its end.
-func (c *control) writeState(ctx context.Context) error {
+func (c controlDaemons) writeState(ctx context.Context) error {
 	if !c.rec.version().RequiresState() {
 		return nil
 	}

@@ -41,7 +41,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.bring(ctx, c.slurmdbd(), false); err != nil {
+	if _, err := c.daemons.bring(ctx, c.daemons.slurmdbd(), false); err != nil {
 		return err
 	}
 	ops := []runtimes.Op{c.sacctmgr("-i", "load", "file="+c.stack.Accounts())}
@@ -56,7 +56,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.bring(ctx, c.slurmctld(), false); err != nil {
+	if _, err := c.daemons.bring(ctx, c.daemons.slurmctld(), false); err != nil {
 		return err
 	}
 	if err := c.associations.settleNow(ctx); err != nil {
@@ -65,7 +65,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err := c.daemons.writeState(ctx); err != nil {
 		return err
 	}
-	if err := c.verifyConfig(ctx); err != nil {
+	if err := c.daemons.verifyConfig(ctx); err != nil {
 		return err
 	}
 	c.rec.Complete, c.rec.Files, c.rec.BackedUp = true, c.rec.input(), c.env.now().UTC().Truncate(time.Second)

@@ -18,13 +18,16 @@ type daemon struct {
 	ready func(context.Context) error   // waits until it serves; nil: its start does
 }
 
+// controlDaemons are the daemons of a control stack.
+type controlDaemons struct{ *control }
+
 // controlServices are the daemons of a control stack in the order of their start.
 func controlServices() []string {
 	return []string{profile.Munged, profile.MariaDB, profile.Slurmdbd, profile.Slurmctld}
 }
 
 // serviceStates asks for the states of controlServices.
-func (c *control) serviceStates() []runtimes.Op {
+func (c controlDaemons) serviceStates() []runtimes.Op {
 	var ops []runtimes.Op
 	for _, name := range controlServices() {
 		ops = append(ops, c.service(name, "state"))
@@ -33,7 +36,7 @@ func (c *control) serviceStates() []runtimes.Op {
 }
 
 // daemon returns a daemon of the control stack.
-func (c *control) daemon(service string, probe runtimes.Op, ready func(context.Context) error) daemon {
+func (c controlDaemons) daemon(service string, probe runtimes.Op, ready func(context.Context) error) daemon {
 	return daemon{site: c.site, name: service, log: c.stack.Log(), probe: probe, ready: ready,
 		op: func(verb string) runtimes.Op { return c.service(service, verb) }}
 }

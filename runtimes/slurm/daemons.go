@@ -13,7 +13,7 @@ import (
 
 // stackDaemons runs the daemons of the control stack and its database.
 type stackDaemons struct {
-	*control
+	controlDaemons
 	nodes nodeSet
 }
 

@@ -99,7 +99,7 @@ func (c configFiles) end(ctx context.Context) error {
 // activate does the steps of todo and waits until slurmctld runs its file.
 func (c configFiles) activate(ctx context.Context, todo cluster.Steps) error {
 	if todo.Database {
-		if _, err := c.bring(ctx, c.slurmdbd(), true); err != nil {
+		if _, err := c.daemons.bring(ctx, c.daemons.slurmdbd(), true); err != nil {
 			return err
 		}
 	}
@@ -246,7 +246,7 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]cluster.File, 
 	if err := c.doAll(ctx, writeOps(old)...); err != nil {
 		return err
 	}
-	up, err := c.answers(ctx)
+	up, err := c.daemons.answers(ctx)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (c gate) endStart(ctx context.Context) error {
 		return nil
 	}
 	if anew {
-		if err := c.writeState(ctx); err != nil {
+		if err := (controlDaemons{c.control}).writeState(ctx); err != nil {
 			return err
 		}
 	}

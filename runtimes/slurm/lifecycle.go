@@ -33,7 +33,7 @@ type lifecycle struct {
 func newLifecycle(c *control) lifecycle {
 	l := lifecycle{control: c, jobs: jobQueue{c}, users: hostUsers{c}}
 	l.nodes = nodeSet{c, l.jobs}
-	l.daemons = stackDaemons{c, l.nodes}
+	l.daemons = stackDaemons{controlDaemons{c}, l.nodes}
 	l.files = configFiles{c, l.daemons, l.nodes, partitionSet{c, l.jobs}}
 	l.backups = backups{c, l.daemons}
 	l.reservations = reservations{c}
@@ -184,7 +184,7 @@ func (c lifecycle) stop(ctx context.Context) error {
 // recordLastUsage records what all jobs used. Nothing repairs the daemons of a unit that is to stop, so
 // accounting that does not run is started.
 func (c lifecycle) recordLastUsage(ctx context.Context) error {
-	if _, err := c.bring(ctx, c.munged(), false); err != nil {
+	if _, err := c.daemons.bring(ctx, c.daemons.munged(), false); err != nil {
 		return err
 	}
 	_, down := c.daemons.bringAccounting(ctx)
@@ -219,10 +219,10 @@ func (c lifecycle) drainCluster(ctx context.Context, owner drainOwner) error {
 		return err
 	}
 	// A slurmctld that answers is enough, whatever configuration it runs.
-	up, err := c.answers(ctx)
+	up, err := c.daemons.answers(ctx)
 	if err == nil && !up {
 		if err = c.daemons.start(ctx, false); errors.Is(err, errLost) { // of accounting alone, slurmctld serves without it
-			if up, unknown := c.answers(ctx); up || unknown != nil {
+			if up, unknown := c.daemons.answers(ctx); up || unknown != nil {
 				err = unknown
 			}
 		}

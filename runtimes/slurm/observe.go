@@ -152,7 +152,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	directories := len(ops)
 	ops = append(ops, controlDirectoryOps(c.stack)...)
 	read := len(ops)
-	res, err := c.do(ctx, append(ops, c.serviceStates()...)...)
+	res, err := c.do(ctx, append(ops, controlDaemons{c}.serviceStates()...)...)
 	if err != nil {
 		if !strings.Contains(err.Error(), m.Node) {
 			err = fmt.Errorf("host %s: %w", m.Node, err)

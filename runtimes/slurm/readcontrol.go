@@ -36,7 +36,7 @@ func (v *observation) compareFiles(stats []runtimes.FileStat, owners map[string]
 func (v *observation) readServices(caller context.Context) {
 	ctx, cancel := context.WithTimeout(caller, v.ctl.env.timeouts.Call)
 	defer cancel()
-	res, err := v.ctl.do(ctx, v.ctl.serviceStates()...)
+	res, err := v.ctl.do(ctx, controlDaemons{v.ctl}.serviceStates()...)
 	if err != nil {
 		return
 	}

@@ -15,7 +15,7 @@ import (
 
 // awaitSlurmctld waits until slurmctld answers. It exits 0 before it has read its configuration. Where a reconfigure
 // restarts it, its pid file names the old process for a moment.
-func (c *control) awaitSlurmctld(ctx context.Context) error {
+func (c controlDaemons) awaitSlurmctld(ctx context.Context) error {
 	ping := c.cli("scontrol", "ping")
 	var ended time.Time
 	return c.env.poll(ctx, "slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
@@ -42,7 +42,7 @@ func (c *control) awaitSlurmctld(ctx context.Context) error {
 }
 
 // answers reports whether slurmctld answers.
-func (c *control) answers(ctx context.Context) (bool, error) {
+func (c controlDaemons) answers(ctx context.Context) (bool, error) {
 	res, err := c.do(ctx, c.cli("scontrol", "ping"))
 	if timedOut(err) {
 		return false, nil
@@ -53,7 +53,7 @@ func (c *control) answers(ctx context.Context) (bool, error) {
 // reconfigure makes slurmctld and the nodes read their files. slurmctld tries for about 10 s
 // to reach a node that does not answer, and a slurmd 22.05 that starts in that time for
 // the first time crashes. So it waits for the end of the request if a worker is to join.
-func (c *control) reconfigure(ctx context.Context) error {
+func (c controlDaemons) reconfigure(ctx context.Context) error {
 	call := c.cli("scontrol", "reconfigure")
 	call.Run.TimeoutMS = int(c.env.timeouts.Ready.Milliseconds()) // with many nodes and jobs it takes longer than other calls
 	if _, err := c.runChecked(ctx, call); err != nil {
@@ -63,7 +63,7 @@ func (c *control) reconfigure(ctx context.Context) error {
 		slices.ContainsFunc(c.rec.workers(), func(m plan.Member) bool { return !c.rec.HasJoined(m.Node) })
 	if joins {
 		if err := c.env.poll(ctx, "reconfigure at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-			agents, err := ask(ctx, c, cli.Agents())
+			agents, err := ask(ctx, c.control, cli.Agents())
 			return agents == 0, fmt.Sprintf("slurmctld sends %d requests to nodes", agents), err
 		}); err != nil {
 			return err
@@ -73,7 +73,7 @@ func (c *control) reconfigure(ctx context.Context) error {
 }
 
 // verifyConfig waits until slurmctld reports the configuration of its file.
-func (c *control) verifyConfig(ctx context.Context) error {
+func (c controlDaemons) verifyConfig(ctx context.Context) error {
 	return c.env.poll(ctx, "configuration of slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, c.cli("scontrol", "show", "config"))
 		if err != nil {

@@ -46,8 +46,11 @@ func (w wantedSlurmds) fault(n node, outdated string, hasLostJobs bool) slurmdFa
 	return slurmdFault{}
 }
 
+// workerSlurmds are the slurmds of the workers.
+type workerSlurmds struct{ *control }
+
 // slurmdFault asks the hosts for what the comparison of a slurmd needs.
-func (c *control) slurmdFault(ctx context.Context, wk site, n node) (slurmdFault, error) {
+func (c workerSlurmds) slurmdFault(ctx context.Context, wk site, n node) (slurmdFault, error) {
 	have, err := wk.do(ctx, statOp(c.stack.FetchedPaths()...))
 	if err != nil {
 		return slurmdFault{}, err
@@ -56,7 +59,7 @@ func (c *control) slurmdFault(ctx context.Context, wk site, n node) (slurmdFault
 	if err != nil {
 		return slurmdFault{}, err
 	}
-	all, err := ask(ctx, c, cli.Snapshot())
+	all, err := ask(ctx, c.control, cli.Snapshot())
 	if err != nil {
 		return slurmdFault{}, err
 	}
@@ -70,7 +73,7 @@ func (c *control) slurmdFault(ctx context.Context, wk site, n node) (slurmdFault
 
 // slurmdVerb returns the verb for a running slurmd at a start of its worker: restart if it has a fault or is not registered. owned: it
 // belongs to this cluster, so that a restart of one that hangs is recorded.
-func (c *control) slurmdVerb(ctx context.Context, wk site, n node, owned bool) (string, error) {
+func (c workerSlurmds) slurmdVerb(ctx context.Context, wk site, n node, owned bool) (string, error) {
 	fault, err := c.slurmdFault(ctx, wk, n)
 	if err != nil {
 		return "", err
@@ -88,12 +91,12 @@ func (c *control) slurmdVerb(ctx context.Context, wk site, n node, owned bool) (
 
 // prepareHungWorker stops the munged of a worker if it hangs, and records that its slurmd is
 // restarted. Either keeps the node from answering slurmctld.
-func (c *control) prepareHungWorker(ctx context.Context, wk site, node string) error {
+func (c workerSlurmds) prepareHungWorker(ctx context.Context, wk site, node string) error {
 	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
 	}
-	hung := hungDaemons{c}
+	hung := hungDaemons{c.control}
 	munged := daemon{site: wk, name: "munged on " + node, log: profile.WorkerMungeLog, probe: askMunged(profile.WorkerMungeSocket),
 		op: func(verb string) runtimes.Op { return c.service(profile.MungedWorker, verb) }}
 	if _, err := hung.stop(ctx, munged); err != nil {

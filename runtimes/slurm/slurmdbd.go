@@ -11,8 +11,8 @@ import (
 
 // awaitSlurmdbd waits until slurmdbd answers, or has ended. It listens some time after its start, and slurmdbd 26.05
 // refuses connections for a moment after it accepted the first one.
-func (c *control) awaitSlurmdbd(ctx context.Context) error {
-	question := askSlurmdbd(c)
+func (c controlDaemons) awaitSlurmdbd(ctx context.Context) error {
+	question := askSlurmdbd(c.control)
 	return c.env.poll(ctx, "slurmdbd on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, c.service(profile.Slurmdbd, "state"), question)
 		switch {
@@ -28,6 +28,6 @@ func (c *control) awaitSlurmdbd(ctx context.Context) error {
 }
 
 // whyEnded describes the end of a daemon of the control stack by its state.
-func (c *control) whyEnded(name string, state runtimes.Result) string {
+func (c controlDaemons) whyEnded(name string, state runtimes.Result) string {
 	return name + " ended: " + cmp.Or(state.Service.Detail, "its log gives no reason: "+c.stack.Log()+"/"+name+".log")
 }

@@ -247,17 +247,7 @@ func (c jobRecords) used(ctx context.Context, runs []cli.Run, since, until time.
 	of := elapsed{c, suspects(runs, since, until), map[int64]map[usage.Run]int64{}, until}
 	seen := map[usage.Run]bool{} // a run may be in two answers
 	for _, r := range runs {
-		j := usage.Job{
-			Cluster: r.Cluster, JobID: r.ID, Submitted: unixTime(r.Submitted), Started: unixTime(r.Started), Ended: unixTime(r.Ended),
-			State: r.State, User: r.User, Place: usage.Place{Partition: r.Partition, QoS: r.QoS},
-			Resources: usage.Resources{CPUs: r.CPUs, GPUs: r.GPUs, MemoryMiB: r.MemoryMiB, Billing: r.Billing},
-		}
-		if c.rec.isShared() && strings.Contains(r.Account, ".") { // a project's: no other one has users
-			j.ProjectID = r.Account
-		}
-		if j.GPUs > 0 {
-			j.GPUType = cmp.Or(c.gpuType(r.Nodes), r.GPUType)
-		}
+		j := c.jobOf(r)
 		if r.Started == 0 || seen[j.Run()] {
 			continue
 		}
@@ -271,19 +261,9 @@ func (c jobRecords) used(ctx context.Context, runs []cli.Run, since, until time.
 		} else {
 			j.Suspended = r.Ended - r.Started - r.Elapsed
 		}
-		parts, err := usage.Days(j, func(from, to time.Time) (int64, error) {
-			if !to.After(since) && r.Ended == 0 {
-				return 0, nil
-			}
-			return of.suspended(ctx, j.Run(), from, to)
-		})
+		parts, err := of.parts(ctx, j, since, r.Ended == 0)
 		if err != nil {
 			return nil, err
-		}
-		if last := &parts[len(parts)-1]; r.Ended == 0 {
-			if last.Suspended, err = of.suspended(ctx, j.Run(), last.Started, last.Ended); err != nil {
-				return nil, err
-			}
 		}
 		i := slices.IndexFunc(parts, func(p usage.Job) bool { return p.Ended.After(since) || p.StartDay() == since.Format(time.DateOnly) })
 		if i >= 0 {
@@ -291,6 +271,38 @@ func (c jobRecords) used(ctx context.Context, runs []cli.Run, since, until time.
 		}
 	}
 	return jobs, nil
+}
+
+// jobOf returns a run as a job of usage, without the time for which it was suspended.
+func (c jobRecords) jobOf(r cli.Run) usage.Job {
+	j := usage.Job{
+		Cluster: r.Cluster, JobID: r.ID, Submitted: unixTime(r.Submitted), Started: unixTime(r.Started), Ended: unixTime(r.Ended),
+		State: r.State, User: r.User, Place: usage.Place{Partition: r.Partition, QoS: r.QoS},
+		Resources: usage.Resources{CPUs: r.CPUs, GPUs: r.GPUs, MemoryMiB: r.MemoryMiB, Billing: r.Billing},
+	}
+	if c.rec.isShared() && strings.Contains(r.Account, ".") { // a project's: no other one has users
+		j.ProjectID = r.Account
+	}
+	if j.GPUs > 0 {
+		j.GPUType = cmp.Or(c.gpuType(r.Nodes), r.GPUType)
+	}
+	return j
+}
+
+// parts returns the parts of a job by day. runs: it has not ended, and its days before since are not needed.
+func (e elapsed) parts(ctx context.Context, j usage.Job, since time.Time, runs bool) ([]usage.Job, error) {
+	parts, err := usage.Days(j, func(from, to time.Time) (int64, error) {
+		if runs && !to.After(since) {
+			return 0, nil
+		}
+		return e.suspended(ctx, j.Run(), from, to)
+	})
+	if err != nil || !runs {
+		return parts, err
+	}
+	last := &parts[len(parts)-1]
+	last.Suspended, err = e.suspended(ctx, j.Run(), last.Started, last.Ended)
+	return parts, err
 }
 
 // suspects returns the ids of runs by the begins of the days on which they may have been suspended, other than

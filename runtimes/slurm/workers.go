@@ -130,7 +130,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	}
 	verb := "start"
 	if res[3].Service.Running {
-		if verb, err = c.slurmdVerb(ctx, wk, known, owned); err != nil {
+		if verb, err = (workerSlurmds{c.control}).slurmdVerb(ctx, wk, known, owned); err != nil {
 			return err
 		}
 	}

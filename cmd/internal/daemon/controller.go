@@ -136,11 +136,12 @@ func (d *controller) openRepository(
 	}
 	if d.repo, err = composed.OpenComposed(ctx, gitrepo.Options{
 		URL: c.Repository.URL, Dir: c.Repository.Directory, Branch: c.Repository.Branch, Log: d.log,
-		StatusURL: c.Repository.StatusURL, KnownHosts: c.Repository.KnownHosts, AllowHTTP: c.Repository.AllowHTTP,
-		Sign:       sign,
-		PullRefs:   refs,
-		Auth:       c.repositoryAuth(gitToken),
-		StatusAuth: c.gitAuth("repository.status_token", c.Repository.StatusURL, c.Repository.Username, c.Repository.StatusToken),
+		KnownHosts: c.Repository.KnownHosts, AllowHTTP: c.Repository.AllowHTTP,
+		Sign:     sign,
+		PullRefs: refs,
+		Auth:     c.repositoryAuth(gitToken),
+		Status: gitrepo.StatusRepository{URL: c.Repository.StatusURL,
+			Auth: c.gitAuth("repository.status_token", c.Repository.StatusURL, c.Repository.Username, c.Repository.StatusToken)},
 	}, c.composition(loader)); err != nil {
 		return nil, fmt.Errorf("repository: %w", err)
 	}

@@ -18,7 +18,8 @@ func (s *Config) withoutEffect() []schema.ConfigProblem {
 	if s.Priority != nil && s.Priority.Type == priorityBasic && s.Priority.Weights != (priorityWeights{}) {
 		c.add("priority.weights", "have no effect with priority.type: %s", priorityBasic)
 	}
-	longest, bounded := s.longestTime()
+	longest := s.longest()
+	bounded := !slices.ContainsFunc(s.Partitions, func(p Partition) bool { return s.maxTime(p) == 0 })
 	for i, q := range s.QoS {
 		if bounded && q.MaxTimeMinutes > longest && len(s.Partitions) > 0 && !q.isLong() {
 			c.add(item("qos", i)+".max_time_minutes", "is %d, and no partition allows more than %d", q.MaxTimeMinutes, longest)
@@ -30,7 +31,7 @@ func (s *Config) withoutEffect() []schema.ConfigProblem {
 		if most := max(longest, j.MaxTimeMinutes); bounded && j.DefaultTimeMinutes > most {
 			c.add("jobs.default_time_minutes", "is %d, and no partition allows more than %d", j.DefaultTimeMinutes, most)
 		}
-		if s.noPartition(func(p Partition) bool { return p.MaxTimeMinutes == 0 }) {
+		if c.noPartition(func(p Partition) bool { return p.MaxTimeMinutes == 0 }) {
 			c.add("jobs.max_time_minutes", "each partition has a max_time_minutes of its own")
 		}
 	}
@@ -38,19 +39,9 @@ func (s *Config) withoutEffect() []schema.ConfigProblem {
 	return c.configProblems
 }
 
-// longestTime returns the longest time that a partition allows, in minutes. bounded: each partition has a limit.
-func (s *Config) longestTime() (longest int, bounded bool) {
-	bounded = true
-	for _, p := range s.Partitions {
-		bounded = bounded && s.maxTime(p) > 0
-		longest = max(longest, s.maxTime(p))
-	}
-	return longest, bounded
-}
-
 // noPartition reports whether there are partitions, and is holds for none of them.
-func (s *Config) noPartition(is func(Partition) bool) bool {
-	return len(s.Partitions) > 0 && !slices.ContainsFunc(s.Partitions, is)
+func (c *configCheck) noPartition(is func(Partition) bool) bool {
+	return len(c.set.Partitions) > 0 && !slices.ContainsFunc(c.set.Partitions, is)
 }
 
 // uselessLimits finds limits of a user that another limit makes useless. at is the field with them.
@@ -71,7 +62,7 @@ func (c *configCheck) uselessLimits(at string, q QoS) {
 
 // uselessQoS finds a QoS at at that no job can use.
 func (c *configCheck) uselessQoS(at string, q QoS) {
-	if c.set.noPartition(func(p Partition) bool { return len(p.AllowQOS) == 0 || slices.Contains(p.AllowQOS, q.Name) }) {
+	if c.noPartition(func(p Partition) bool { return len(p.AllowQOS) == 0 || slices.Contains(p.AllowQOS, q.Name) }) {
 		c.add(at+".name", "no partition takes a job of this QoS: each has an allow_qos without %s", q.Name)
 	}
 	if q.Name == defaultQoS(c.set.QoS) && slices.Contains(q.Flags, "requires_reservation") {

@@ -328,7 +328,7 @@ func (s *pulls) listPulls(c *call) reply {
 		slices.Reverse(all)
 	}
 	state, base := cmp.Or(c.query.Get("state"), "open"), c.query.Get("base")
-	return list(shaped(all, func(p *pull) obj { return s.delayed(p, s.pullShape(p)) }, func(p *pull) bool {
+	return list(shaped(all, func(p *pull) obj { return p.delayed(s.pullShape(p)) }, func(p *pull) bool {
 		return (state == "all" || p.Open == (state == "open")) && (base == "" || base == p.Base)
 	}))
 }
@@ -338,7 +338,7 @@ func (s *pulls) getPull(c *call) reply {
 	if p == nil {
 		return notFound
 	}
-	return ok(s.delayed(p, s.detailed(p)))
+	return ok(p.delayed(s.detailed(p)))
 }
 
 func (s *pulls) listPullsOfCommit(c *call) reply {
@@ -350,7 +350,7 @@ func (s *pulls) listPullsOfCommit(c *call) reply {
 }
 
 // delayed shows the old head for a number of reads.
-func (s *pulls) delayed(p *pull, shape obj) obj {
+func (p *pull) delayed(shape obj) obj {
 	if p.late > 0 {
 		shape["head"].(obj)["sha"] = p.lateHead
 		p.late--
