@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 )
@@ -83,13 +82,12 @@ const CodeAppShadowed = "conflict.app"
 // Shadowing warns of the Apps of tenants with the slug of an App of the platform. The reader refuses a
 // new one, so such an App is older than the platform's: it stays, so that neither holds the other.
 func Shadowing(d *Desired) (out []Diagnostic) {
-	for _, tenant := range slices.Sorted(maps.Keys(d.Tenants)) {
-		apps := d.Tenants[tenant].Apps
-		for _, slug := range slices.Sorted(maps.Keys(apps)) {
+	for tenant, t := range Sorted(d.Tenants) {
+		for slug, app := range Sorted(t.Apps) {
 			if platform := d.Platform.Apps[slug]; platform != nil {
-				out = append(out, apps[slug].finding("metadata.name", SeverityWarning, CodeAppShadowed,
-					fmt.Sprintf("the platform has an app %s too (%s): documents of %s that name it mean this one; move to another slug "+
-						"to use the platform's", slug, platform.File, tenant)))
+				out = append(out, app.finding(SeverityWarning, CodeAppShadowed, "metadata.name",
+					"the platform has an app %s too (%s): documents of %s that name it mean this one; move to another slug "+
+						"to use the platform's", slug, platform.File, tenant))
 			}
 		}
 	}

@@ -10,7 +10,9 @@ import (
 // Sorted yields the names and values of a map in the order of the names.
 func Sorted[V any](m map[string]V) iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
-		for _, name := range slices.Sorted(maps.Keys(m)) {
+		names := slices.AppendSeq(make([]string, 0, len(m)), maps.Keys(m))
+		slices.Sort(names)
+		for _, name := range names {
 			if !yield(name, m[name]) {
 				return
 			}

@@ -34,6 +34,13 @@ func (p Position) Finding(severity Severity, path, code, format string, args ...
 		Message: path + ": " + fmt.Sprintf(format, args...)}
 }
 
+// finding returns a finding about the field of the document at a path.
+func (h *Header) finding(severity Severity, code, path, format string, args ...any) Diagnostic {
+	at := h.At(path)
+	return Diagnostic{Severity: severity, Code: code, File: at.File, Line: at.Line, Column: at.Column, Path: path,
+		Message: fmt.Sprintf(format, args...)}
+}
+
 // FieldPos is where one field of a document stands. Path is dotted with list
 // indices, as in "spec.roles.worker.count" or "spec.members[2].login".
 type FieldPos struct {

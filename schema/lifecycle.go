@@ -120,11 +120,11 @@ func otherOperations(was, is map[string]*MemberOperation) (out []Diagnostic) {
 		}
 		a, b := old.Spec, now.Spec
 		if a.Operation != b.Operation || a.Instance != b.Instance || a.Member != b.Member || !maps.Equal(a.Labels, b.Labels) {
-			out = append(out, now.finding("spec", SeverityError, CodeOperationChanged,
-				fmt.Sprintf("it asks for %s of %s already, and an operation is carried out once: delete this file and write another",
-					a.Operation, cmp.Or(a.Member, "the unit"))))
+			out = append(out, now.finding(SeverityError, CodeOperationChanged, "spec",
+				"it asks for %s of %s already, and an operation is carried out once: delete this file and write another",
+				a.Operation, cmp.Or(a.Member, "the unit")))
 		} else if !reflect.DeepEqual(a, b) {
-			out = append(out, now.finding("spec", SeverityWarning, CodeOperationChanged,
+			out = append(out, now.finding(SeverityWarning, CodeOperationChanged, "spec",
 				"this has an effect only while the operation waits: one that is done is not carried out again. To repeat it, delete "+
 					"this file and write another"))
 		}
@@ -182,22 +182,22 @@ func (d *Desired) empty() bool { return len(d.Tenants) == 0 && d.Platform.isEmpt
 func artifactChange(was, now *Artifact) (out []Diagnostic) {
 	if was == nil {
 		if s := now.Spec.Status; s != "" && s != ArtifactRegistered {
-			out = append(out, now.finding("spec.status", SeverityError, CodeArtifactStatus,
-				fmt.Sprintf("it is new here, or comes again after it was taken away: register it first, with status: registered, so that "+
-					"its bytes are read, and let it be %s in a change of its own", s)))
+			out = append(out, now.finding(SeverityError, CodeArtifactStatus, "spec.status",
+				"it is new here, or comes again after it was taken away: register it first, with status: registered, so that "+
+					"its bytes are read, and let it be %s in a change of its own", s))
 		}
 		return out
 	}
 	if err := ArtifactTransition(was.Spec.Status, now.Spec.Status); err != nil {
-		out = append(out, now.finding("spec.status", SeverityError, CodeArtifactStatus, err.Error()))
+		out = append(out, now.finding(SeverityError, CodeArtifactStatus, "spec.status", "%s", err))
 	}
 	if was.Spec.Status == "" {
 		return out
 	}
 	if now.Spec.Digest != "" && was.Spec.Digest != now.Spec.Digest {
-		out = append(out, now.finding("spec.digest", SeverityError, CodeArtifactDigest,
-			fmt.Sprintf("it is registered as %s, and what has that name stays that: publish other bytes under another name",
-				was.Spec.Digest)))
+		out = append(out, now.finding(SeverityError, CodeArtifactDigest, "spec.digest",
+			"it is registered as %s, and what has that name stays that: publish other bytes under another name",
+			was.Spec.Digest))
 	}
 	for _, f := range []struct{ name, was, is string }{
 		{"app", was.Spec.App, now.Spec.App},
@@ -206,9 +206,9 @@ func artifactChange(was, now *Artifact) (out []Diagnostic) {
 		{"media_type", was.Spec.MediaType, now.Spec.MediaType},
 	} {
 		if f.was != f.is {
-			out = append(out, now.finding("spec."+f.name, SeverityError, CodeArtifactFixed,
-				fmt.Sprintf("it is %s with %s %s, which does not change any more: publish another one under another name",
-					was.Spec.Status.word(), f.name, f.was)))
+			out = append(out, now.finding(SeverityError, CodeArtifactFixed, "spec."+f.name,
+				"it is %s with %s %s, which does not change any more: publish another one under another name",
+				was.Spec.Status.word(), f.name, f.was))
 		}
 	}
 	return out
@@ -237,8 +237,8 @@ func inUse(p *Platform, t *TenantEstate, was, now *Artifact) (out []Diagnostic) 
 				continue
 			}
 			at := v.At("spec.manifest.artifacts." + name)
-			out = append(out, now.finding("spec.status", severity, CodeArtifactInUse,
-				fmt.Sprintf("%s is active and is made from what is %s here (%s:%d): %s", v.Key, now.Spec.Status, at.File, at.Line, advice)))
+			out = append(out, now.finding(severity, CodeArtifactInUse, "spec.status",
+				"%s is active and is made from what is %s here (%s:%d): %s", v.Key, now.Spec.Status, at.File, at.Line, advice))
 		}
 	}
 	return out
@@ -261,12 +261,12 @@ func versionChanges(before, after *Desired) (out []Diagnostic) {
 		}
 		advice := "publish it as another version, and let instances name that one"
 		if by, ok := used[now.Key]; ok {
-			out = append(out, now.finding(field, SeverityError, CodeVersionPublished,
-				fmt.Sprintf("%s runs this version, and a published one stays what it is: %s", by, advice)))
+			out = append(out, now.finding(SeverityError, CodeVersionPublished, field,
+				"%s runs this version, and a published one stays what it is: %s", by, advice))
 			continue
 		}
-		out = append(out, now.finding(field, SeverityWarning, CodeVersionPublished,
-			"a published version becomes something else, which nothing runs here: rather "+advice))
+		out = append(out, now.finding(SeverityWarning, CodeVersionPublished, field,
+			"a published version becomes something else, which nothing runs here: rather %s", advice))
 	}
 	return out
 }
@@ -307,10 +307,4 @@ func users(before, after *Desired) map[Key]Key {
 		}
 	}
 	return out
-}
-
-// finding is one about a field of the document.
-func (h *Header) finding(path string, severity Severity, code, message string) Diagnostic {
-	at := h.At(path)
-	return Diagnostic{Severity: severity, Code: code, Message: message, File: h.File, Line: at.Line, Column: at.Column, Path: path}
 }

@@ -40,12 +40,6 @@ func QueueModes(contract string) func(before, after *Desired, today string) []Di
 	}
 }
 
-func (m *QueueMap) found(severity Severity, code, path, format string, args ...any) Diagnostic {
-	at := m.At(path)
-	return Diagnostic{Severity: severity, Code: code, Message: fmt.Sprintf(format, args...), File: at.File, Line: at.Line,
-		Column: at.Column, Path: path}
-}
-
 // modeChange is a map that a change of the estate adds or alters.
 type modeChange struct {
 	m, old   *QueueMap // old is nil for a new map
@@ -72,13 +66,13 @@ func (c *modeChange) findings() (out []Diagnostic) {
 		}
 	}
 	if c.isReviewed() {
-		out = append(out, c.m.found(SeverityWarning, CodeQueueMode, "spec.mode", "%s", c.list(out)))
+		out = append(out, c.m.finding(SeverityWarning, CodeQueueMode, "spec.mode", "%s", c.list(out)))
 	}
 	return out
 }
 
 func (c *modeChange) refuse(code, path, format string, args ...any) *Diagnostic {
-	d := c.m.found(SeverityError, code, path, format, args...)
+	d := c.m.finding(SeverityError, code, path, format, args...)
 	return &d
 }
 
@@ -216,12 +210,12 @@ func servedOtherwise(before, after *Desired, found []Diagnostic) (out []Diagnost
 		switch {
 		case s.from == ModeRealPolicy && !s.rollback:
 			if !has(SeverityError) {
-				out = append(out, s.at.found(SeverityError, CodeQueueRollback, "spec",
+				out = append(out, s.at.finding(SeverityError, CodeQueueRollback, "spec",
 					"the change takes %s out of mode %s: set another mode with spec.rollback in the map that serves them", names,
 					ModeRealPolicy))
 			}
 		case !has(SeverityWarning):
-			out = append(out, s.at.found(SeverityWarning, CodeQueueMode, "spec", "the mode changes from %s to %s for %s", s.from, s.to,
+			out = append(out, s.at.finding(SeverityWarning, CodeQueueMode, "spec", "the mode changes from %s to %s for %s", s.from, s.to,
 				names))
 		}
 	}

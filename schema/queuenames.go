@@ -112,15 +112,15 @@ func (h *Header) beyondQueues(prefix string, l *SubmissionLimits, have QueueName
 	for i, q := range l.Queues {
 		if len(have.Partitions) > 0 && !slices.Contains(have.Partitions, q) {
 			at := fmt.Sprintf("%squeues[%d]", prefix, i)
-			out = append(out, h.finding(at, SeverityError, CodeQueueName,
-				fmt.Sprintf("%s: %s is not a partition of the shared runtime, there is %s", at, q, shortList(have.Partitions))))
+			out = append(out, h.finding(SeverityError, CodeQueueName, at,
+				"%s: %s is not a partition of the shared runtime, there is %s", at, q, shortList(have.Partitions)))
 		}
 	}
 	if most := have.longest(l.Queues); most > 0 && l.MaxWalltimeMinutes > most && len(out) == 0 {
 		at := prefix + "max_walltime_minutes"
-		out = append(out, h.finding(at, SeverityError, CodeQueueTime,
-			fmt.Sprintf("%s: is %d, and no partition of the shared runtime that the project may use allows more than %d", at,
-				l.MaxWalltimeMinutes, most)))
+		out = append(out, h.finding(SeverityError, CodeQueueTime, at,
+			"%s: is %d, and no partition of the shared runtime that the project may use allows more than %d", at,
+			l.MaxWalltimeMinutes, most))
 	}
 	return out
 }
@@ -149,15 +149,15 @@ func (q *QueueMapping) lacked(have QueueNames) []mapName {
 func (m *QueueMap) unknownNames(have QueueNames) (out []Diagnostic) {
 	for i, q := range m.Spec.Queues {
 		for _, n := range q.lacked(have) {
-			out = append(out, m.found(SeverityError, CodeQueueName, fmt.Sprintf("spec.queues[%d].%s", i, n.field),
+			out = append(out, m.finding(SeverityError, CodeQueueName, fmt.Sprintf("spec.queues[%d].%s", i, n.field),
 				"no cluster that the map serves has the %s %s, there is %s", n.what, n.name, shortList(n.known)))
 		}
 		if most := have.longest([]string{q.Partition}); most > 0 && q.MaxWalltimeMinutes > most {
-			out = append(out, m.found(SeverityError, CodeQueueTime, fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i),
+			out = append(out, m.finding(SeverityError, CodeQueueTime, fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i),
 				"%d minutes, and the partition %s allows no more than %d in any cluster that the map serves", q.MaxWalltimeMinutes,
 				q.Partition, most))
 		} else if least := have.Least[q.Partition]; least > 0 && q.MaxWalltimeMinutes > least {
-			out = append(out, m.found(SeverityWarning, CodeQueueTime, fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i),
+			out = append(out, m.finding(SeverityWarning, CodeQueueTime, fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i),
 				"%d minutes, and in one of the clusters that the map serves the partition %s allows %d: longer jobs of %s are refused "+
 					"there", q.MaxWalltimeMinutes, q.Partition, least, q.Queue))
 		}

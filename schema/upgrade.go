@@ -121,9 +121,9 @@ func (u upgrades) change(h *Header, from, to selected) []Diagnostic {
 	}
 	if from.app != to.app {
 		if release := v.Release(); release != nil && release.Step {
-			return []Diagnostic{h.finding("spec.version", SeverityError, CodeUpgradeStep,
-				fmt.Sprintf("spec.version: %s is %s, which Berth does not run and which is only a step of an upgrade: choose a version "+
-					"of %s", v.Key.Name, v.Spec.Version, strings.Join(v.Releases.Run(), ", ")))}
+			return []Diagnostic{h.finding(SeverityError, CodeUpgradeStep, "spec.version",
+				"spec.version: %s is %s, which Berth does not run and which is only a step of an upgrade: choose a version "+
+					"of %s", v.Key.Name, v.Spec.Version, strings.Join(v.Releases.Run(), ", "))}
 		}
 		return nil
 	}
@@ -140,9 +140,9 @@ func notAdmitted(h *Header, from string, v *AppVersion) Diagnostic {
 	if list := v.Spec.Manifest.UpgradeFrom; len(list) > 0 {
 		admitted, next = "only from "+strings.Join(list, ", "), "change to one of these first"
 	}
-	return h.finding("spec.version", SeverityError, CodeUpgradeFrom,
-		fmt.Sprintf("spec.version: version %s is in force here, and %s of %s can be reached %s (%s:%d): %s, or have the platform add %s "+
-			"to upgrade_from", from, v.Key.Name, v.Key.Parent, admitted, at.File, at.Line, next, from))
+	return h.finding(SeverityError, CodeUpgradeFrom, "spec.version",
+		"spec.version: version %s is in force here, and %s of %s can be reached %s (%s:%d): %s, or have the platform add %s "+
+			"to upgrade_from", from, v.Key.Name, v.Key.Parent, admitted, at.File, at.Line, next, from)
 }
 
 // window is the finding about a version whose software does not take over the data of
@@ -163,7 +163,7 @@ func (u upgrades) window(h *Header, from selected, v *AppVersion) []Diagnostic {
 		next = fmt.Sprintf("upgrade in the steps %s, each in a change of its own that comes into force before the next; change to a "+
 			"version of %s first", strings.Join(path, " → "), path[1])
 	}
-	return []Diagnostic{h.finding("spec.version", SeverityError, CodeUpgradeWindow,
-		fmt.Sprintf("spec.version: version %s (%s) is in force here, and %s of %s (%s, %s:%d) does not take over its data: %s",
-			from.version, old.Spec.Version, v.Key.Name, v.Key.Parent, v.Spec.Version, at.File, at.Line, next))}
+	return []Diagnostic{h.finding(SeverityError, CodeUpgradeWindow, "spec.version",
+		"spec.version: version %s (%s) is in force here, and %s of %s (%s, %s:%d) does not take over its data: %s",
+		from.version, old.Spec.Version, v.Key.Name, v.Key.Parent, v.Spec.Version, at.File, at.Line, next)}
 }

@@ -176,6 +176,6 @@ func Repositories(
 // sharedRepository is the warning at a tenant whose repository is that of another one.
 func sharedRepository(t, other *schema.Tenant) schema.Diagnostic {
 	const path = "spec.repository.url"
-	return t.At(path).Warning(path, codeRepository,
+	return t.Warning(path, codeRepository,
 		"tenant %s names the same repository (%s): who may push there acts in both; give each one of its own", other.Key.Name, other.File)
 }

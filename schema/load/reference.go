@@ -47,8 +47,7 @@ func (s *Settings) Reference(title, intro string) []byte {
 	r.line(intro)
 	var sections []string
 	r.table(func() {
-		for _, name := range sortedNames(top.fields) {
-			f := top.fields[name]
+		for name, f := range schema.Sorted(top.fields) {
 			r.row(name, r.typeOf(f.shape), f)
 			if f.shape.kind == cue.StructKind {
 				sections = append(sections, name)

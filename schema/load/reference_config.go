@@ -1,6 +1,7 @@
 package load
 
 import (
+	"berth/schema"
 	"bytes"
 	"fmt"
 	"maps"
@@ -41,8 +42,7 @@ func ConfigReference(backends map[string]string, name, intro string, example []b
 	r.line("# Fields of config and manifest.parameters: " + name)
 	r.line(intro)
 	r.table(func() {
-		for _, field := range sortedNames(parameters.fields) {
-			f := parameters.fields[field]
+		for field, f := range schema.Sorted(parameters.fields) {
 			r.rowOf("["+"`"+field+"`](#"+field+")", r.typeOf(f.shape), f)
 		}
 	})

@@ -116,7 +116,7 @@ func withoutWorkers(declared *schema.Instance, u *schema.EffectiveUnit) *schema.
 	if len(empty) == 0 || len(u.Lent) > 0 || declared.Spec.DesiredState == schema.DesiredStopped {
 		return nil
 	}
-	f := declared.At("spec.roles").Warning("spec.roles", "capacity.no-workers", "no member runs jobs, as the count of %s is 0: jobs wait",
+	f := declared.Warning("spec.roles", "capacity.no-workers", "no member runs jobs, as the count of %s is 0: jobs wait",
 		strings.Join(empty, " and "))
 	return &f
 }
@@ -336,7 +336,7 @@ func (d demand) warn(field, code, format string, args ...any) *schema.Diagnostic
 	if !strings.HasPrefix(field, "spec.") {
 		path = "spec.roles." + d.role.Name + field
 	}
-	f := d.declared.At(path).Warning(path, code, format, args...)
+	f := d.declared.Warning(path, code, format, args...)
 	return &f
 }
 

@@ -31,7 +31,7 @@ func overcommitted(t *schema.TenantEstate, u *schema.EffectiveUnit, nodes nodeSu
 			own, all, most int
 		}{{"gpus", "GPUs", a.Guaranteed.GPUs, all.GPUs, most.GPUs}, {"cpus", "CPUs", a.Guaranteed.CPUs, all.CPUs, most.CPUs}} {
 			if path := "spec.contribution_policy.guaranteed." + r.field; r.own > 0 && r.all > r.most {
-				out = append(out, doc.At(path).Warning(path, CodeGuarantee,
+				out = append(out, doc.Warning(path, CodeGuarantee,
 					"all attachments of %s together are guaranteed %d %s, and its nodes have %d at most", u.Key, r.all, r.what, r.most))
 			}
 		}

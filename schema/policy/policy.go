@@ -397,8 +397,7 @@ func (j *judgement) some(field string, want []string, k list) []string {
 func (j *judgement) roles() []schema.EffectiveRole {
 	var roles []schema.EffectiveRole
 	manifest := j.version.Spec.Manifest.Roles
-	for _, name := range slices.Sorted(maps.Keys(manifest)) {
-		m := manifest[name]
+	for name, m := range schema.Sorted(manifest) {
 		want, given := j.instance.Spec.Roles[name]
 		if !given {
 			want.Count = m.Min

@@ -23,7 +23,7 @@ func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 			if !refused {
 				continue
 			}
-			out = append(out, n.At(f.field).Warning(f.field, "policy.unusable-node",
+			out = append(out, n.Warning(f.field, "policy.unusable-node",
 				"nobody may use this node: the %s %s is not in %s (%s); add it there, or change the node",
 				f.allowed.one, f.value, f.allowed.key, l.at(f.allowed.key).Place()))
 		}
@@ -114,7 +114,7 @@ func uselessAdmission(p *schema.Platform, t *schema.TenantEstate, a *schema.AppA
 	slug := a.Key.Name
 	useless := func(field, wants string, which []string) {
 		slices.Sort(which)
-		out = append(out, a.At(field).Warning(field, CodeUselessAdmission,
+		out = append(out, a.Warning(field, CodeUselessAdmission,
 			"this admission allows no instance of %s: %s %s (%s); allow one of them here",
 			slug, wants, strings.Join(slices.Compact(which), ", "), app.File))
 	}
@@ -168,7 +168,7 @@ func deniedApp(above []layer, e *schema.Entitlement) (out []schema.Diagnostic) {
 	for _, l := range above {
 		if i := slices.Index(l.deny, e.Key.Name); i >= 0 && e.Spec.Enabled {
 			const field = "spec.enabled"
-			out = append(out, e.At(field).Warning(field, CodeDeniedApp, "no instance of %s can run by this, as %s denies the app (%s)",
+			out = append(out, e.Warning(field, CodeDeniedApp, "no instance of %s can run by this, as %s denies the app (%s)",
 				e.Key.Name, l.whose(), l.header.At(l.prefix+".hard_deny.apps").Place()))
 		}
 	}

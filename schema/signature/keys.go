@@ -78,7 +78,7 @@ func Findings(d *schema.Desired, asked func(file string) bool) (out []schema.Dia
 		if k.claim.login == "" && !k.claim.account.IsZero() {
 			effect = "no token that it signs is accepted"
 		}
-		out = append(out, k.header.At(k.path).Warning(k.path, CodeUnusableKey, "the key proves nothing, so %s: %s; replace it", effect, err))
+		out = append(out, k.header.Warning(k.path, CodeUnusableKey, "the key proves nothing, so %s: %s; replace it", effect, err))
 	}
 	for _, n := range schema.Sorted(d.Platform.Nodes) {
 		const path = "spec.host_key"
@@ -86,7 +86,7 @@ func Findings(d *schema.Desired, asked func(file string) bool) (out []schema.Dia
 			continue
 		}
 		if _, err := sshBlob(n.Spec.HostKey); err != nil {
-			out = append(out, n.At(path).Warning(path, CodeUnusableKey,
+			out = append(out, n.Warning(path, CodeUnusableKey,
 				"the host key is not valid, so Berth cannot reach the node: %s; replace it", err))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"berth/reconciler/gitrepo"
+	"berth/schema"
 	"berth/schema/load"
 	"berth/webhooks/forge"
 )
@@ -66,8 +67,7 @@ func (w warningCheck) directories(path string) (out []string) {
 	volatile := []string{"/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm"} // file-hierarchy(7)
 	own := w.config.ownDirectories()
 	beside, err := filepath.Abs(filepath.Dir(path))
-	for _, field := range slices.Sorted(maps.Keys(own)) {
-		dir := own[field]
+	for field, dir := range schema.Sorted(own) {
 		if i := slices.IndexFunc(volatile, func(v string) bool { return within(v, dir) }); i >= 0 && (err != nil ||
 			!within(beside, dir)) { // beside a trial's berth.yaml, it goes when that goes
 			out = append(out,

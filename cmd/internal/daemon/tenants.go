@@ -2,13 +2,12 @@ package daemon
 
 import (
 	"context"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/composed"
+	"berth/schema"
 	schemaestate "berth/schema/estate"
 	"berth/webhooks/secret"
 )
@@ -50,8 +49,7 @@ func (c *Config) composition(loader *schemaestate.Loader) composed.Composition {
 		}
 		return nil, true
 	}}
-	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
-		t := c.Tenants[name]
+	for name, t := range schema.Sorted(c.Tenants) {
 		out.Tenants = append(out.Tenants, composed.Tenant{
 			Name: name, URL: t.URL, Auth: t.auth(), KnownHosts: t.KnownHosts, AllowHTTP: t.AllowHTTP, Accept: t.Accept,
 		})

@@ -53,8 +53,7 @@ const maxListed = 5
 // that were searched.
 func (n names) check(entry string) error {
 	var errs []error
-	for _, flag := range slices.Sorted(maps.Keys(n.flags)) {
-		value := n.flags[flag]
+	for flag, value := range schema.Sorted(n.flags) {
 		if value == "" || n.exists[flag][value] {
 			continue
 		}
