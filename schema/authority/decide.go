@@ -76,10 +76,7 @@ func (r Rules) overrides(a Actor) bool {
 // decide makes the decision for one need. approval is the policy that requires
 // approval, or nil.
 func (r Rules) decide(a Actor, n Need, approval *schema.Policy) Decision {
-	if find(n.Permission).permission == "" {
-		return denied(n, "there is no permission "+plain(string(n.Permission)), "")
-	}
-	if reason, next := a.unproven(); reason != "" {
+	if reason, next := unknown(a, n); reason != "" {
 		return denied(n, reason, next)
 	}
 	if !a.ServiceAccount.IsZero() && approval == nil {
@@ -95,15 +92,21 @@ func (r Rules) decide(a Actor, n Need, approval *schema.Policy) Decision {
 	if approver != "" {
 		return has(approver, entry, n)
 	}
-	if how, ok := r.glassUse(a, glass, approval, glassApprover); found && ok {
+	if found && approval != nil && r.overrides(a) {
+		return breakGlass(a, author, n, fmt.Sprintf(", without the approval that %s (%s) requires", approval.Key, approval.File))
+	}
+	if how, ok := a.glassUse(approval, glassApprover); glass && ok {
 		return breakGlass(a, author, n, how)
 	}
-	return r.denial(a, n, approval, glass && approval == nil, glassApprover)
+	return r.denial(a, n, approval, glass, glassApprover)
 }
 
-// unproven returns the reason why nobody is known to make the request, and what to do; "": somebody is.
-func (a Actor) unproven() (reason, next string) {
+// unknown returns the reason why no role can decide, and what to do: there is no such permission, or nobody is known to
+// ask for it. "": roles decide.
+func unknown(a Actor, n Need) (reason, next string) {
 	switch {
+	case find(n.Permission).permission == "":
+		return "there is no permission " + plain(string(n.Permission)), ""
 	case a.Proof == ProofNone || a.Login == "" && a.ServiceAccount.IsZero():
 		return "the author is unknown", "open a pull request, or sign the commit with a key that a role binding names"
 	case a.ServiceAccount.IsZero() && a.Proof == ProofSignature && a.SigningKey == "":
@@ -134,13 +137,11 @@ func (r Rules) approver(a Actor, n Need) (who string, entry member, glassApprove
 	return "", member{}, glassApprover
 }
 
-// glassUse returns how the author uses break-glass access, for the reason of the decision; false: the author does not.
-// onlyGlass is whether the author has the permission only by it.
-func (r Rules) glassUse(a Actor, onlyGlass bool, approval *schema.Policy, glassApprover string) (how string, ok bool) {
+// glassUse returns how break-glass access of the author gives a permission, for the reason of the decision; false: it does
+// not.
+func (a Actor) glassUse(approval *schema.Policy, glassApprover string) (how string, ok bool) {
 	switch {
-	case approval != nil && r.overrides(a):
-		return fmt.Sprintf(", without the approval that %s (%s) requires", approval.Key, approval.File), true
-	case !onlyGlass || a.BreakGlass == "":
+	case a.BreakGlass == "":
 		return "", false
 	case approval == nil:
 		return "", true
@@ -150,11 +151,10 @@ func (r Rules) glassUse(a Actor, onlyGlass bool, approval *schema.Policy, glassA
 	return "", false
 }
 
-// denial returns the denial of n with its reason. withTrailer: break-glass access would
-// give the permission to the author.
-func (r Rules) denial(a Actor, n Need, approval *schema.Policy, withTrailer bool, glassApprover string) Decision {
+// denial returns the denial of n with its reason. glass: the author has the permission only as break-glass access.
+func (r Rules) denial(a Actor, n Need, approval *schema.Policy, glass bool, glassApprover string) Decision {
 	switch {
-	case withTrailer:
+	case glass && approval == nil:
 		return denied(n, fmt.Sprintf("%s has %s in %s only as break-glass access", plain(a.author()), n.Permission, n.Scope),
 			"add the trailer `Break-Glass: reason` to the commit, which is shown and audited, or "+r.ask(n, ""))
 	case glassApprover != "":
