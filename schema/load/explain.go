@@ -93,17 +93,22 @@ func (s *shape) typeHint(got any) string {
 	case s.kind == cue.ListKind:
 		return ": begin each item with a dash, or put the items in brackets, as in [a, b]"
 	case s.kind == cue.StringKind && kind&(cue.NumberKind|cue.BoolKind) != 0:
-		if _, ok := s.permits(fmt.Sprint(got)); ok {
-			return ": put it in quotes"
-		}
-		if strings.Contains(fmt.Sprint(got), ".") && plainName.MatchString(notInName.ReplaceAllString(fmt.Sprint(got), "-")) &&
-			!s.takesDots() {
-			return ": write a dash for the dot" // the digits behind it may have lost a zero
-		}
+		return s.quotesHint(fmt.Sprint(got))
 	}
 	if text, ok := got.(string); ok &&
 		(s.kind&cue.NumberKind != 0 && plainFloat.MatchString(text+".0") || s.kind == cue.BoolKind && (text == "true" || text == "false")) {
 		return ": remove the quotes"
+	}
+	return ""
+}
+
+// quotesHint says how to write a number or a boolean as a text; "" if it may not be one.
+func (s *shape) quotesHint(shown string) string {
+	if _, ok := s.permits(shown); ok {
+		return ": put it in quotes"
+	}
+	if strings.Contains(shown, ".") && plainName.MatchString(notInName.ReplaceAllString(shown, "-")) && !s.takesDots() {
+		return ": write a dash for the dot" // the digits behind it may have lost a zero
 	}
 	return ""
 }

@@ -56,16 +56,20 @@ func NameArguments(root *cobra.Command, elsewhere Elsewhere) {
 		}
 		return
 	}
-	check := root.Args
-	if check == nil {
-		return
+	if root.Args != nil {
+		root.Args = explained(root.Args, elsewhere)
 	}
-	root.Args = func(cmd *cobra.Command, args []string) error {
+}
+
+// explained returns check with errors for people, which also refuses empty arguments.
+func explained(check cobra.PositionalArgs, elsewhere Elsewhere) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
 		var ours *ExitError // with words of its own
-		if err == nil {
+		switch {
+		case err == nil:
 			return emptyWords(cmd, args)
-		} else if errors.As(err, &ours) {
+		case errors.As(err, &ours):
 			return err
 		}
 		return wrongArguments(cmd, args, check, err, elsewhere)
