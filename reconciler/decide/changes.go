@@ -61,11 +61,12 @@ const (
 
 // notAccepted notes the attachments of a change whose project has not accepted their terms.
 func notAccepted(c comparison) (out []schema.Diagnostic) {
-	for _, p := range c.touched {
-		key, _ := schema.KeyAt(p.Path)
-		a, ok := c.after.Document(key).(*schema.Attachment)
-		of := c.after.SharedRuntime(key.Tenant, key.Parent)
-		if !ok || of == nil || of.Runtime == nil {
+	for _, a := range changed[*schema.Attachment](c) {
+		if a == nil {
+			continue
+		}
+		of := c.after.SharedRuntime(a.Key.Tenant, a.Key.Parent)
+		if of == nil || of.Runtime == nil {
 			continue
 		}
 		tenant, project, _ := strings.Cut(a.Spec.ProjectID, ".")
@@ -130,11 +131,9 @@ func lastAdministrators(c comparison) (out []schema.Diagnostic) {
 		if p.To != "" || administered(c.after, key.Tenant) {
 			continue
 		}
-		out = append(out, schema.Diagnostic{
-			Severity: schema.SeverityWarning, Code: CodeNoAdministrator, File: p.Path, Line: 1, Column: 1,
-			Message: fmt.Sprintf("this deletes the last administrators of the %s: keep one with the role %s", of,
-				strings.Join(authority.AdministratorRoles(key.Tenant), " or ")),
-		})
+		out = append(out, as(schema.SeverityWarning, errorAt(p.Path, CodeNoAdministrator,
+			fmt.Sprintf("this deletes the last administrators of the %s: keep one with the role %s", of,
+				strings.Join(authority.AdministratorRoles(key.Tenant), " or ")))))
 	}
 	return out
 }
@@ -156,10 +155,8 @@ func recordedOnly(c comparison) (out []schema.Diagnostic) {
 		if is == nil || is.Spec.TenantBoundaryMode != shared || was != nil && was.Spec.TenantBoundaryMode == shared {
 			continue
 		}
-		found := is.Warning(path, "schema.recorded-only",
-			"tenant_boundary_mode is shown in status and by the API, and gives nobody access: that comes from the users of the project")
-		found.Severity = schema.SeverityNote
-		out = append(out, found)
+		out = append(out, as(schema.SeverityNote, is.Warning(path, "schema.recorded-only",
+			"tenant_boundary_mode is shown in status and by the API, and gives nobody access: that comes from the users of the project")))
 	}
 	return out
 }
@@ -195,10 +192,8 @@ func outside(c comparison) []schema.Diagnostic {
 	if len(files) > most {
 		list += fmt.Sprintf(" and %d more", len(files)-most)
 	}
-	return []schema.Diagnostic{{
-		Severity: schema.SeverityNote, Code: "estate.outside", File: files[0], Line: 1, Column: 1,
-		Message: "Berth reads documents below platform/ and tenants/ only, so this changes nothing: " + list,
-	}}
+	return []schema.Diagnostic{as(schema.SeverityNote, errorAt(files[0], "estate.outside",
+		"Berth reads documents below platform/ and tenants/ only, so this changes nothing: "+list))}
 }
 
 // keysOfOthers returns an error for each signing key that a change gives to a person and that a person of another tenant,
@@ -211,10 +206,8 @@ func keysOfOthers(c comparison) (out []schema.Diagnostic) {
 			if hasKey(was, k.login, k.key) || !slices.ContainsFunc(bindings(c.after, is.Key.Tenant), taken) {
 				continue
 			}
-			d := is.Head().Warning(k.field, "conflict.key",
-				"is a key of somebody else, in another tenant or on the platform: a key shows who signed, so each person has their own")
-			d.Severity = schema.SeverityError
-			out = append(out, d)
+			out = append(out, as(schema.SeverityError, is.Head().Warning(k.field, "conflict.key",
+				"is a key of somebody else, in another tenant or on the platform: a key shows who signed, so each person has their own")))
 		}
 	}
 	return out
@@ -302,8 +295,8 @@ func endedPolicies(c comparison) (out []schema.Diagnostic) {
 		key, _ := schema.KeyAt(p.Path)
 		if key.Kind == schema.KindPolicy && p.To == "" && c.before.Document(key) != nil &&
 			(key.Tenant == "" || c.after.Tenants[key.Tenant] != nil) {
-			out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: "policy.ended", File: p.Path, Line: 1, Column: 1,
-				Message: fmt.Sprintf("deletes %s: what it alone bounds or denies is allowed from the merge on", key)})
+			out = append(out, as(schema.SeverityWarning, errorAt(p.Path, "policy.ended",
+				fmt.Sprintf("deletes %s: what it alone bounds or denies is allowed from the merge on", key))))
 		}
 	}
 	return out

@@ -245,9 +245,7 @@ func listedProjects(c comparison) (out []schema.Diagnostic) {
 			if all := attachmentsOf(of, id); len(all) > 0 {
 				note = fmt.Sprintf("stays attached by %s, and its jobs go on: delete that document to detach it", all[len(all)-1].File)
 			}
-			found := is.Head().Warning("spec", codeListed, "%s %s", id, note)
-			found.Severity = schema.SeverityNote
-			out = append(out, found)
+			out = append(out, as(schema.SeverityNote, is.Head().Warning("spec", codeListed, "%s %s", id, note)))
 		}
 	}
 	return out
@@ -279,9 +277,9 @@ func renamedOwners(c comparison) (out []schema.Diagnostic) {
 		}
 		key, _ := schema.KeyAt(gone[dir])
 		if is := newDir(gone[dir], c.touched, added); is != "" {
-			out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: codeRenamed, File: gone[dir], Line: 1, Column: 1,
-				Message: fmt.Sprintf("this deletes %s with all that runs there, as its directory is its name: move %s back, and change "+
-					"spec.display_name to show another name", key, is)})
+			out = append(out, as(schema.SeverityWarning, errorAt(gone[dir], codeRenamed,
+				fmt.Sprintf("this deletes %s with all that runs there, as its directory is its name: move %s back, and change "+
+					"spec.display_name to show another name", key, is))))
 		}
 	}
 	return out

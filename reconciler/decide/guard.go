@@ -85,6 +85,12 @@ func errorAt(file, code, message string) schema.Diagnostic {
 	return schema.Diagnostic{Severity: schema.SeverityError, Code: code, File: file, Line: 1, Column: 1, Message: message}
 }
 
+// as returns d with another severity.
+func as(s schema.Severity, d schema.Diagnostic) schema.Diagnostic {
+	d.Severity = s
+	return d
+}
+
 // decide returns the decisions about the change of one path.
 func (g *guard) decide(who subject, c schema.PathChange) []authority.Decision {
 	return g.d.Permissions().decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)

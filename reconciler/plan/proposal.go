@@ -100,12 +100,7 @@ func (p *Proposal) Blocked() bool {
 
 // Changes reports whether any plan has an action.
 func (p *Proposal) Changes() bool {
-	for _, u := range p.Plans {
-		if len(u.Actions) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Plans, func(u Plan) bool { return len(u.Actions) > 0 })
 }
 
 // Rollout is the progress of a merged change.
@@ -142,10 +137,5 @@ type UnitProgress struct {
 
 // Settled reports whether every unit of the roll-out is settled.
 func (r *Rollout) Settled() bool {
-	for _, u := range r.Units {
-		if !u.Settled {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.Units, func(u UnitProgress) bool { return !u.Settled })
 }
