@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -134,17 +135,8 @@ func (f *Fetcher) download(ctx context.Context, seen Tips) (at Tips, err error) 
 
 // bring fetches the commits of wants that the mirror lacks.
 func (f *Fetcher) bring(ctx context.Context, d *download, wants, haves []plumbing.Hash, depth int) error {
-	var missing, present []plumbing.Hash
-	for _, h := range wants {
-		if !h.IsZero() && !f.Mirror.Has(h) {
-			missing = append(missing, h)
-		}
-	}
-	for _, h := range haves {
-		if f.Mirror.Has(h) {
-			present = append(present, h)
-		}
-	}
+	missing := slices.DeleteFunc(slices.Clone(wants), func(h plumbing.Hash) bool { return h.IsZero() || f.Mirror.Has(h) })
+	present := slices.DeleteFunc(slices.Clone(haves), func(h plumbing.Hash) bool { return !f.Mirror.Has(h) })
 	if len(missing) == 0 {
 		return nil
 	}

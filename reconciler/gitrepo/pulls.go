@@ -185,12 +185,7 @@ func (p *pulls) holds(h plumbing.Hash) bool {
 // order returns the order for heads that are not stored.
 func (p *pulls) order(heads ...plumbing.Hash) order {
 	slices.SortFunc(heads, func(a, b plumbing.Hash) int { return strings.Compare(a.String(), b.String()) })
-	o := order{into: p.history.Scratch, wants: slices.Compact(heads), limit: p.options.MaxPull}
 	seen := p.seen()
-	for _, h := range []plumbing.Hash{seen.Main, seen.InForce} {
-		if p.history.Mirror.Has(h) {
-			o.haves = append(o.haves, h)
-		}
-	}
-	return o
+	haves := slices.DeleteFunc([]plumbing.Hash{seen.Main, seen.InForce}, func(h plumbing.Hash) bool { return !p.history.Mirror.Has(h) })
+	return order{into: p.history.Scratch, wants: slices.Compact(heads), haves: haves, limit: p.options.MaxPull}
 }

@@ -88,14 +88,15 @@ func (p *Proposal) Blocked() bool {
 	if len(p.Conflicts)+len(p.Held) > 0 || schema.HasErrors(p.Diagnostics) {
 		return true
 	}
-	for _, u := range p.Plans {
-		for _, b := range u.Blocked {
-			if !b.Wait && !p.Comes(u.Key) {
-				return true
-			}
-		}
+	return slices.ContainsFunc(p.Plans, func(u Plan) bool { return len(p.Obstacles(&u)) > 0 })
+}
+
+// Obstacles returns the blocks of a unit that take more than time and belong to this change: none of a released unit.
+func (p *Proposal) Obstacles(u *Plan) []Blocked {
+	if p.Comes(u.Key) {
+		return nil
 	}
-	return false
+	return slices.DeleteFunc(slices.Clone(u.Blocked), func(b Blocked) bool { return b.Wait })
 }
 
 // Changes reports whether any plan has an action.

@@ -291,11 +291,8 @@ func Since(before, now *Shown) []DiffLine {
 			out = append(out, DiffLine{map[bool]string{true: "+", false: "-"}[planned(is)], "plan of " + key.String()})
 			continue
 		}
-		for _, l := range difference(was[:min(len(was), maxReviewed+1)], is[:min(len(is), maxReviewed+1)]) {
-			if differs(l) {
-				out = append(out, l)
-			}
-		}
+		lines := difference(was[:min(len(was), maxReviewed+1)], is[:min(len(is), maxReviewed+1)])
+		out = append(out, slices.DeleteFunc(lines, func(l DiffLine) bool { return !differs(l) })...)
 		if len(out) > maxSince {
 			return out[:maxSince]
 		}

@@ -182,7 +182,7 @@ func firstObstacle(p *plan.Proposal) string {
 		}
 	}
 	for _, u := range inOrder(p) {
-		if all := obstaclesOf(p, u); len(all) > 0 {
+		if all := p.Obstacles(u); len(all) > 0 {
 			return unitName(u.Key) + ": " + all[0].Message
 		}
 	}

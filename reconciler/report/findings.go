@@ -90,7 +90,7 @@ func (d *page) blocking(permitted []schema.Diagnostic) {
 		all.add(d.place(f.File, f.Line, 0), finding(f), next)
 	}
 	for _, u := range inOrder(d.p) {
-		for _, b := range obstaclesOf(d.p, u) {
+		for _, b := range d.p.Obstacles(u) {
 			all.add(unitCode(u.Key), prose(b.Message), unblock[b.Code])
 		}
 	}

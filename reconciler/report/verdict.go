@@ -110,7 +110,7 @@ func obstacles(p *plan.Proposal) string {
 		}
 	}
 	for i := range p.Plans {
-		if u := &p.Plans[i]; len(obstaclesOf(p, u)) > 0 {
+		if u := &p.Plans[i]; len(p.Obstacles(u)) > 0 {
 			blocked = append(blocked, u.Key)
 		}
 	}
@@ -133,14 +133,6 @@ func blockOf(u *plan.Plan) *plan.Blocked {
 		return &u.Blocked[i]
 	}
 	return nil
-}
-
-// obstaclesOf returns the blocks of a unit that take more than time; none for a released unit, which is listed apart.
-func obstaclesOf(p *plan.Proposal, u *plan.Plan) []plan.Blocked {
-	if p.Comes(u.Key) {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(u.Blocked), func(b plan.Blocked) bool { return b.Wait })
 }
 
 // unexplained returns the held documents without an error that explains them.

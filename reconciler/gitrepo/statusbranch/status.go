@@ -407,29 +407,24 @@ func (w *statusWriter) at(path string) (object.Entry, error) {
 
 // statuses writes and removes status files. It returns them as a reader would
 // parse them.
-func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) {
-	var files []statusFile
+func (w *statusWriter) statuses(b reconciler.StatusBatch) (files []statusFile, err error) {
 	for _, s := range b.Units {
 		s.APIVersion, s.Kind = schema.APIVersion, statusKind(s.Key)
 		if !s.Key.Kind.IsUnit() {
 			return nil, fmt.Errorf("%s is not a unit", s.Key)
 		}
-		file, err := w.status(s.Key, s)
-		if err != nil {
+		if files, err = w.addStatus(files, s.Key, s); err != nil {
 			return nil, err
 		}
-		files = append(files, file)
 	}
 	for _, s := range b.Things {
 		s.APIVersion, s.Kind = schema.APIVersion, statusKind(s.Key)
 		if s.Key.Kind.IsUnit() {
 			return nil, fmt.Errorf("%s is a unit", s.Key)
 		}
-		file, err := w.status(s.Key, s)
-		if err != nil {
+		if files, err = w.addStatus(files, s.Key, s); err != nil {
 			return nil, err
 		}
-		files = append(files, file)
 	}
 	for _, key := range b.Gone {
 		path, err := key.StatusPath()
@@ -442,19 +437,19 @@ func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) 
 	return files, nil
 }
 
-// status writes a status file.
-func (w *statusWriter) status(key schema.Key, document any) (statusFile, error) {
+// addStatus writes a status file and adds it to files.
+func (w *statusWriter) addStatus(files []statusFile, key schema.Key, document any) ([]statusFile, error) {
 	path, err := key.StatusPath()
 	if err != nil {
-		return statusFile{}, err
+		return nil, err
 	}
 	data, err := yaml.Marshal(document)
 	if err != nil {
-		return statusFile{}, fmt.Errorf("status of %s: %w", key, err)
+		return nil, fmt.Errorf("status of %s: %w", key, err)
 	}
 	// Decoding the written bytes makes the index equal to that after a restart,
 	// and independent of the caller's values.
-	return DecodeStatus(path, key, data), w.put(path, data)
+	return append(files, DecodeStatus(path, key, data)), w.put(path, data)
 }
 
 func (w *statusWriter) revision(v reconciler.Revision) error {
