@@ -143,8 +143,6 @@ type UsageReader interface {
 	// days. tenant owns its unit; "": the platform. It continues after an error, which names the file and
 	// line if it is that of a line.
 	UsageOf(ctx context.Context, commit, tenant, cluster, first string) iter.Seq2[usage.Record, error]
-	// LastChange returns when the newest commit up to one was made that changed what pathspecs of Git name; zero: none did.
-	LastChange(ctx context.Context, commit string, paths ...string) (time.Time, error)
 }
 
 // PathChange is a path whose content differs.

@@ -30,8 +30,9 @@ job that runs the days that are over. The last line says when usage was written 
 With --server the daemon answers for one project: what it used of each unit on the last 31 days
 (UTC) until now, also by jobs that run, without costs. Accounting is read at most once a minute for
 each unit while somebody asks, and with --live at most every 10 seconds. If it does not answer, the
-days are those that were written last, and the line of the unit has that time and the reason. Units
-that are deleted, and shared runtimes that the project left, are on the branch only.
+days are those that were written last, and the line of the unit says until when they are known, and
+the reason. Units that are deleted, and shared runtimes that the project left, are on the branch
+only.
 
 A month of a unit is closed once no record of it can come any more: accounting has added up its
 last day, or the unit is gone. A correction of a closed day is a record of the first open day, at

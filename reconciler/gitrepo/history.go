@@ -153,12 +153,13 @@ func (r *history) Log(ctx context.Context, from, to string, limit int) ([]reconc
 	return commits, nil
 }
 
-// LastChange implements reconciler.UsageReader. It follows first parents only, and may visit all of them.
-func (r *history) LastChange(ctx context.Context, commit string, paths ...string) (time.Time, error) {
+// LastChange returns when the newest commit up to one was made that changed a path. Zero: none did, or it is not in a
+// shallow history. It follows first parents only, and may visit all of them.
+func (r *history) LastChange(ctx context.Context, commit, path string) (time.Time, error) {
 	if err := r.RequireCommits(commit); err != nil {
 		return time.Time{}, fmt.Errorf("last change: %w", err)
 	}
-	out, code, err := r.git(ctx, append([]string{"rev-list", "--first-parent", "--max-count=1", commit, "--"}, paths...)...)
+	out, code, err := r.git(ctx, "rev-list", "--first-parent", "--max-count=1", commit, "--", path)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("git rev-list ended with status %d", code)
 	}
@@ -167,6 +168,10 @@ func (r *history) LastChange(ctx context.Context, commit string, paths ...string
 	}
 	id, err := object.ParseID(strings.TrimSpace(out))
 	if err != nil {
+		return time.Time{}, err
+	}
+	shallow, err := r.Mirror.Shallow()
+	if err != nil || slices.Contains(shallow, id) {
 		return time.Time{}, err
 	}
 	c, err := r.Commit(id)

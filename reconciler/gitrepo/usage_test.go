@@ -72,32 +72,33 @@ func TestDayOfUsageIsWrittenWhole(t *testing.T) {
 	require.Equal(t, tip, same)
 }
 
-// The last change of a cluster's records is that of their commit, and not of later ones.
-func TestLastChangeOfUsage(t *testing.T) {
+// The last change of a path is that of its commit, and not of a later one. A new mirror has the newest commit only, which
+// does not show it.
+func TestLastChangeOfAPath(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	var at time.Time
 	r := open(t, s, func(o *gitrepo.Options) { o.Now = func() time.Time { return at } })
 	main, tip := fetch(t, r).Main, ""
-	write := func(tenant, cluster string, hour int) {
+	for hour := range 3 {
 		at = time.Date(2026, 11, 1, hour, 0, 0, 0, time.UTC)
-		b := batch(1, main)
-		d := usage.Day{Tenant: tenant, Cluster: cluster, Date: "2026-11-01"}
-		d.Records = []usage.Record{{Day: d.Date, Job: usage.Job{Cluster: cluster, JobID: 1, Submitted: at, Started: at, Ended: at}}}
-		b.Usage = []usage.Day{d}
+		b := batch(uint64(hour+1), main)
+		if hour == 1 {
+			b.Usage = []usage.Day{{Cluster: "c", Date: "2026-11-01", Records: []usage.Record{{Day: "2026-11-01",
+				Job: usage.Job{Cluster: "c", JobID: 1, Submitted: at, Started: at, Ended: at}}}}}
+		}
 		var err error
 		tip, err = r.WriteStatus(t.Context(), tip, b)
 		require.NoError(t, err)
 	}
-	write("physics", "c", 10)
-	write("physics", "d", 11)
-	write("", "c", 12)
-	for hour, of := range map[int][2]string{10: {"physics", "c"}, 11: {"physics", "d"}, 12: {"", "c"}} {
-		at, err := r.LastChange(t.Context(), tip, usage.Paths(of[0], of[1])...)
+	last := func(r *gitrepo.Repo, path string) time.Time {
+		got, err := r.LastChange(t.Context(), tip, path)
 		require.NoError(t, err)
-		require.Equal(t, hour, at.Hour(), of)
+		return got
 	}
-	none, err := r.LastChange(t.Context(), tip, usage.Paths("physics", "e")...)
-	require.NoError(t, err)
-	require.True(t, none.IsZero())
+	require.Equal(t, time.Date(2026, 11, 1, 1, 0, 0, 0, time.UTC), last(r, usage.Dir))
+	require.True(t, last(r, "nothing").IsZero())
+	fresh := open(t, s)
+	fetch(t, fresh)
+	require.True(t, last(fresh, usage.Dir).IsZero())
 }

@@ -68,13 +68,23 @@ func (l *liveUsage) read(ctx context.Context, unit schema.Key) (out usage.LiveUs
 		if records, err = l.recorded(ctx, m, m.first); err != nil {
 			return out, err
 		}
-		if out.ObservedAt, err = reader.LastChange(ctx, l.status.Tip(), usage.Paths(unit.Tenant, m.cluster)...); err != nil {
-			return out, fmt.Errorf("read when usage was written: %w", err)
-		}
+		out.ObservedAt = writtenUntil(m, records)
 	}
 	records = slices.DeleteFunc(records, func(r usage.Record) bool { return r.Day < from })
 	out.Days = append(out.Days, usage.DaySums(records, false)...)
 	return out, ctx.Err()
+}
+
+// writtenUntil returns until when the written usage of a unit is known: a reading misses no run that ended before it. It is
+// zero if no day is closed and no record written.
+func writtenUntil(m metered, open []usage.Record) time.Time {
+	until, _ := time.Parse(time.DateOnly, m.first) // zero if it is unknown
+	for i := range open {
+		if end := open[i].Ended; end.After(until) && open[i].Corrects == "" {
+			until = end
+		}
+	}
+	return until.UTC()
 }
 
 // openDaysNow reads the open days of a unit from its accounting, or returns why it cannot.

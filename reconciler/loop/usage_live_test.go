@@ -24,7 +24,6 @@ func living(t *testing.T) (branch *usageBranch, l *liveUsage, meter *meterOf, re
 	require.True(t, ok)
 	require.NoError(t, c.status.Flush(t.Context()))
 	branch.closed = map[string]string{"c": "2026-10-30"}
-	branch.written = meter.at.Add(-time.Hour)
 	day := time.Date(2026, 10, 31, 0, 0, 0, 0, time.UTC)
 	job := func(id, from, to int) usage.Job {
 		at := day.Add(time.Duration(from) * time.Hour)
@@ -78,9 +77,11 @@ func TestFailedReadingShowsWhatWasWritten(t *testing.T) {
 		} {
 			meter.err = err
 			got := read()
-			require.Equal(t, []any{branch.written, reason}, []any{got.ObservedAt, got.Reason})
+			require.Equal(t, []any{meter.at.Add(-time.Hour), reason}, []any{got.ObservedAt, got.Reason}, "the end of the written job")
 			require.Equal(t, []string{"2026-10-30 true 1 4", "2026-10-31 false 1 6"}, hoursOf(got.Days))
 		}
+		branch.days["2026-10-31"] = nil
+		require.Equal(t, "2026-10-31 00:00:00 +0000 UTC", read().ObservedAt.String(), "the end of the closed day")
 		l.meters = nil
 		require.Equal(t, usage.LiveUsage{Reason: "its backend has no accounting"}, read())
 	})

@@ -34,7 +34,6 @@ type usageBranch struct {
 	writes   int
 	damaged  error             // of the records
 	reads    []string          // first day of each reading of records
-	written  time.Time         // the last change of records
 	closed   map[string]string // last closed day by cluster
 }
 
@@ -87,10 +86,6 @@ func (b *usageBranch) UsageOf(_ context.Context, _, _, _, first string) iter.Seq
 			}
 		}
 	}
-}
-
-func (b *usageBranch) LastChange(context.Context, string, ...string) (time.Time, error) {
-	return b.written, nil
 }
 
 // hours returns what the branch counts for each day, in hours.

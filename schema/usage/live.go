@@ -39,10 +39,11 @@ func DaySums(records []Record, closed bool) []DaySum {
 	return all
 }
 
-// LiveUsage is what jobs used of a unit, by day. The open days are as accounting had them at ObservedAt, or as they were
-// written then.
+// LiveUsage is what jobs used of a unit, by day. The open days are those of accounting at ObservedAt, or with a Reason the
+// written ones.
 type LiveUsage struct {
-	// ObservedAt is zero if nothing was written.
+	// ObservedAt is when accounting was asked. With a Reason it is until when the written days are known: to the end of the
+	// last job that was written, or of the last closed day; zero: nothing was written.
 	ObservedAt time.Time
 	// Reason says why accounting was not read, without names of hosts; "": it was.
 	Reason string
@@ -61,7 +62,7 @@ type UnitUsage struct {
 
 // Observed says until when usage is known.
 type Observed struct {
-	ObservedAt time.Time `json:"observed_at"` // UTC
+	ObservedAt time.Time `json:"observed_at"` // UTC, as in LiveUsage
 	AgeSeconds int       `json:"age_seconds"` // of the answer
 }
 
@@ -70,10 +71,4 @@ type Observed struct {
 type ProjectUsage struct {
 	ProjectID string      `json:"project_id"`
 	Items     []UnitUsage `json:"items"`
-}
-
-// Paths returns pathspecs of Git for all records of a cluster on berth/status.
-func Paths(tenant, cluster string) []string {
-	days := Day{Tenant: tenant, Cluster: cluster, Date: "*"}
-	return []string{":(glob)" + days.Path(1), ":(literal)" + ClosedDir + "/" + cluster}
 }

@@ -51,7 +51,7 @@ func (f *UsageFilter) takes(s usage.Sum) bool {
 type Usage struct {
 	Format string `json:"format"` // berth.usage/v1
 	Commit string `json:"commit"` // of berth/status
-	// AsOf is when records were last written: later use is not in the sums. Zero: there is no record.
+	// AsOf is when records were last written: later use is not in the sums. Zero: unknown, as in a shallow history.
 	AsOf time.Time `json:"as_of,omitzero"`
 	From string    `json:"from,omitempty"`
 	To   string    `json:"to,omitempty"`
@@ -214,6 +214,9 @@ func (u *Usage) Text(p *cli.Page) error {
 		if err := p.Tables(u.totals(p)); err != nil {
 			return err
 		}
+	}
+	if u.AsOf.IsZero() {
+		return nil
 	}
 	_, err := fmt.Fprintf(p, "\nas of %s, when Berth last wrote usage; --server shows later use\n", cli.Stamp(u.AsOf))
 	return err

@@ -47,7 +47,7 @@ func asOf(u usage.UnitUsage) string {
 	case u.Observed == nil:
 		return "unknown: " + reason
 	case reason != "":
-		return fmt.Sprintf("as written at %s: %s", cli.Stamp(u.ObservedAt), reason)
+		return fmt.Sprintf("as written, known until %s: %s", cli.Stamp(u.ObservedAt), reason)
 	}
 	return fmt.Sprintf("as of %s, %d s before the answer", cli.Stamp(u.ObservedAt), u.AgeSeconds)
 }
