@@ -111,9 +111,9 @@ type Backend interface {
 	CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFacts
 	// QueueNames returns the names of a unit's queues by its config, merged over the parameters.
 	QueueNames(config json.RawMessage) schema.QueueNames
-	// Limits returns the fields of a project's terms on a shared unit (schema.SubmissionLimits, and
-	// guaranteed of its contribution policy) by the name or text of the limit with which a backend
-	// refuses a job or says why it waits; nil: a backend has none.
+	// Limits maps the name of a limit, as the backend gives it where it refuses a job or says why one waits, to the field of a
+	// project's terms on a shared unit that sets it (schema.SubmissionLimits, and guaranteed of its contribution policy).
+	// Nil: a backend has none.
 	Limits() map[string]string
 	// Reference returns a page for the documentation, in Markdown; nil without one.
 	Reference() []byte

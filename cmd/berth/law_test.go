@@ -24,8 +24,8 @@ const moduleRoot = "../.."
 
 // law lists the packages of Berth that each package may import outside of tests.
 // A trailing /... includes everything below. An unlisted package may
-// import no package of Berth, so that each new package needs a decision. A backend of
-// runtimes/backends needs no line; a package below it does.
+// import no package of Berth, so that each new package needs a decision. The package of a
+// backend, such as runtimes/slurm, needs no line; each package below that one does.
 var law = map[string][]string{
 	"berth/schema":      {},
 	"berth/schema/cue":  {},

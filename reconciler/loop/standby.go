@@ -9,7 +9,7 @@ import (
 
 // Times of a standby.
 const (
-	probeInterval = 3 * time.Second // of two daemons that both died, the one that is not recorded leads after 6 s
+	probeInterval = 3 * time.Second // after a loss of both daemons, the one that is not recorded as the leader leads 6 s after its start
 	maxMisses     = 3               // probes in a row without an answer, after which the leader counts as gone
 )
 
@@ -43,7 +43,7 @@ func (s *standby) wait(ctx context.Context, recorded func(context.Context) (stri
 			switch {
 			case err != nil && leader != "": // the leader that is known counts
 			case err != nil || !s.isPeer(url):
-				return ctx.Err() == nil // an error: taking leadership meets it again, and reports it
+				return ctx.Err() == nil // after an error, too: taking leadership meets the same error and reports it
 			case url != leader:
 				leader, misses = url, 0
 			}

@@ -49,9 +49,9 @@ type observed[T any] struct {
 	failed       error          // of the last observation
 	underWay     chan struct{}  // closed at the end of the observation under way
 	last         observation[T] // last one that did not fail
-	// needs has the first observation that shows the effect of each caller's last submission or cancellation. It is by
-	// caller, as an observation for each submission would leave nothing of the saving on a busy unit. The job of the
-	// answer is not put into the observation instead: only the scheduler knows what a cancellation did to the others.
+	// needs has the first observation that shows the effect of each caller's last submission or cancellation. Only that caller waits
+	// for it: with a new observation for everybody after each submission, a busy unit would be observed all the time. The effect is
+	// not added to the last observation, as only the scheduler knows what a cancellation did to other jobs.
 	needs  map[string]int
 	forget *time.Timer
 }

@@ -232,8 +232,8 @@ func userOf(d *schema.Desired, c Caller) (schema.UnixUser, error) {
 // ask is a question of a runtimes.QueueReader for the whole unit.
 type ask[T any] func(context.Context, *plan.Unit, runtimes.Stamp) (T, error)
 
-// observe returns the last observation of a unit. A new one takes the turn of no caller or tenant, as people of others wait
-// for it too: slow calls of one tenant do not delay it.
+// observe returns the last observation of a unit. A new one has a turn of its own among the calls to hosts: people of several tenants
+// may wait for it, so that slow calls of one tenant must not delay it.
 func observe[T any](ctx context.Context, s *Service, o *observations[T], at scope, live bool, ask ask[T]) (T, queue.Observation, error) {
 	got, err := o.read(ctx, at.key, at.caller, live, func(ctx context.Context) (found T, err error) {
 		leave, err := s.enter(ctx, at.Unit, "*", at.key.unit.String()) // no tenant has this name

@@ -145,9 +145,8 @@ func suspensionEvent(prev, next *plan.Status, now time.Time) (plan.Event, event.
 	}, now), typ
 }
 
-// resourceEvents returns the events of a resource that is not a unit. The payload
-// takes its other fields from those of the same name in Detail, such as app_slug;
-// "attempt" there is the event's attempt.
+// resourceEvents returns the events of a resource that is not a unit. Detail has the fields of the payload that the status lacks,
+// such as app_slug, by their names in the payload, and the attempt of the event as "attempt".
 func resourceEvents(prev, next *plan.ThingStatus, now time.Time) []plan.Event {
 	if next.Key.Kind == schema.KindQueueMap {
 		return QueueMapEvents(prev, next, now)

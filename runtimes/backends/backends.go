@@ -1,8 +1,8 @@
 // Package backends lists the runtimes that Berth is built with.
 //
 // To add one, write a package below runtimes with a value that implements
-// runtimes.Backend, and add it to All. A name that #RuntimeBackend in
-// schema/cue/common.cue does not list is added there. The command berth and
+// runtimes.Backend, and add it to All. Add a new name to #RuntimeBackend in
+// schema/cue/common.cue, too. The command berth and
 // the helper berth-host both read the list of All.
 //
 // It must not know particular features of a runtime.

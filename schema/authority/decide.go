@@ -249,10 +249,13 @@ func boundIn(roles *schema.RoleBinding, account string) int {
 	})
 }
 
-// mayCall reports whether the account, which proves itself by a token, may call the endpoint. cell is that of the
-// permission in the table.
+// mayCall reports whether an account may call the endpoint of a request. A token is good for the endpoints that the account lists. cell is
+// that of the permission in the table: without an endpoint, a token is good for any permission that needs none in the list.
 func (a Actor) mayCall(sa *schema.ServiceAccount, cell Cell) bool {
-	return a.Proof != ProofToken || cell != Listed && a.Endpoint == "" || slices.Contains(sa.Spec.AllowedEndpoints, a.Endpoint)
+	if a.Proof != ProofToken || a.Endpoint == "" && cell != Listed {
+		return true
+	}
+	return slices.Contains(sa.Spec.AllowedEndpoints, a.Endpoint)
 }
 
 // AccountMayHave reports whether a service account with that key can have a permission, if its

@@ -6,9 +6,8 @@ type Endpoint struct {
 	Permission Permission
 }
 
-// Endpoints are the calls of the API that a service account may list in its allowed_endpoints to
-// some effect: those that are served, and those of operations on nodes, for which accounts may be
-// prepared. Only a person uses break-glass access, so nothing below /admin is here.
+// Endpoints are the calls of the API that a service account may list in its allowed_endpoints. Only a person uses
+// break-glass access, so nothing below /admin is here.
 func Endpoints() []Endpoint {
 	const (
 		project  = "/api/v1/projects/{project_id}"

@@ -83,12 +83,11 @@ func (m member) meets(n Need) (meets, glass bool) {
 	return holds && RoleHas(m.Role, n.Permission) && outranks(m.Role, n.AtLeast), glass
 }
 
-// speaksFor reports whether a key that m names proves a login for the roles of a
-// binding at from: m's own, or one of a project below m's tenant. A key that the
-// platform names does not prove members of a tenant; otherwise it would replace
-// break-glass access.
-func (m member) speaksFor(from Scope) bool {
-	return m.from == from || m.from.Project == "" && m.from.Tenant != "" && m.from.Tenant == from.Tenant
+// speaksFor reports whether a key in the entry m proves its login for the roles of a binding in a scope: in that of m, or in a
+// project of m's tenant. A key in an entry of the platform proves no login for a tenant: with such a key the platform could
+// act in a tenant without break-glass access, which is audited.
+func (m member) speaksFor(scope Scope) bool {
+	return m.from == scope || m.from.Project == "" && m.from.Tenant != "" && m.from.Tenant == scope.Tenant
 }
 
 // best returns the entry by which login has what n needs, preferably without

@@ -297,8 +297,8 @@ func Of(kind schema.Kind, phase string) (Definition, bool) {
 }
 
 // ID returns the event_id. It depends on the event and the resource, not on the time, so
-// an event announced again after a crash has the same id. attempt distinguishes repeated
-// events of one resource at one revision.
+// an event announced again after a crash has the same id. attempt distinguishes events of one
+// type about one resource at one revision: that of the unit, or another number that is different for each, such as a job's.
 func ID(t Type, about schema.Key, revision string, attempt int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%d\n", t, about, revision, attempt))
 	return hex.EncodeToString(sum[:])[:32]

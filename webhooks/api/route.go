@@ -43,7 +43,7 @@ const (
 )
 
 // route is one path. list or item answers a read from the view, and live a request that a running unit
-// answers; any other write is answered with the file that a pull request edits instead.
+// answers. A write that no live handler takes is answered with the file that a pull request edits instead.
 type route struct {
 	template   string // as in openapi.yaml and in a service account's allowed_endpoints
 	family     Family

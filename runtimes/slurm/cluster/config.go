@@ -12,8 +12,7 @@ import (
 	"berth/schema"
 )
 
-// Config is an instance's config, as config.cue defines it. Without a group, slurm.conf has none of its lines, unless a method says
-// otherwise.
+// Config is an instance's config, as config.cue defines it. Where a pointer is nil, slurm.conf has no line of that field.
 type Config struct {
 	Partitions  []Partition       `json:"partitions"`
 	Scheduler   scheduler         `json:"scheduler"`

@@ -50,8 +50,8 @@ func (c Classes) On(version string) Activation {
 	return c[max(i, 0)]
 }
 
-// The classes of most parameters. Those that end in OrReconfigure need a restart on 22.05,
-// and a reconfigure where that restarts the daemons.
+// The classes of most parameters. Those that end in OrReconfigure need a restart on 22.05. On later series a reconfigure is
+// enough, as it makes the daemons start again.
 var (
 	reconfigure             = Classes{Reconfigure, Reconfigure, Reconfigure}
 	controller              = Classes{RestartController, RestartController, RestartController}
