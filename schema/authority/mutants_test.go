@@ -44,7 +44,7 @@ func mutants() map[string]mutant {
 			`return m.from.Tenant != "", false`, "TestDecisionMatrix"},
 		"the glass breaks silently": {"people.go", `return m.from == Scope{}, s != Scope{}`, `return m.from == Scope{}, false`,
 			"TestDecisionMatrix"},
-		"a platform's key for anybody": {"people.go", `m.from.Project == "" && m.from.Tenant != "" && m.from.Tenant == from.Tenant`,
+		"a platform's key for anybody": {"people.go", `m.from.Project == "" && m.from.Tenant != "" && m.from.Tenant == scope.Tenant`,
 			`m.from.Project == ""`, "TestKeyProvesOnlyWhereItIsNamed"},
 		"Unicode folds": {"people.go", `return len(a) == len(b) && lower(a) == lower(b)`, `return strings.EqualFold(a, b)`,
 			"TestLoginsAreComparedInASCII"},
