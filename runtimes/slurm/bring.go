@@ -13,7 +13,7 @@ func (c controlDaemons) bring(ctx context.Context, d daemon, restart bool) (bega
 	if restart {
 		runs, err = d.runs(ctx, d.op("state"))
 	} else {
-		runs, err = hungDaemons{c.control}.stop(ctx, d)
+		runs, err = hungDaemons(c).stop(ctx, d)
 	}
 	if err == nil && !runs && d.gate != nil {
 		err = d.gate(ctx)

@@ -96,7 +96,7 @@ func (c workerSlurmds) prepareHungWorker(ctx context.Context, wk site, node stri
 	if err := c.load(ctx); err != nil {
 		return err
 	}
-	hung := hungDaemons{c.control}
+	hung := hungDaemons(c)
 	munged := daemon{site: wk, name: "munged on " + node, log: profile.WorkerMungeLog, probe: askMunged(profile.WorkerMungeSocket),
 		op: func(verb string) runtimes.Op { return c.service(profile.MungedWorker, verb) }}
 	if _, err := hung.stop(ctx, munged); err != nil {
