@@ -30,6 +30,7 @@ var namedTypes = []struct{ name, title string }{
 	{"berth/reconciler/plan.DriftKind", "Kinds of drift"},
 	{"berth/runtimes.SightReason", "Results of the verification of bytes"},
 	{"berth/schema.HeldReason", "Reasons of held changes"},
+	{"berth/reconciler/plan.MoveHalf", "Halves of moves between tenants that come into force alone"},
 	{"berth/runtimes.OpCode", "Codes of failed operations on hosts"},
 }
 
@@ -150,7 +151,7 @@ func (v *namedValues) page() []byte {
 		"Programs read the type, the status and the reason; the message is for people, and changes.\n\n" +
 		"The reason of a condition is one of the reasons below, a phase with a capital letter such as `Running`, the code\n" +
 		"of what blocks the unit, the kind of a drift, or the result of a verification of bytes. A change that is held has a\n" +
-		"reason of its own.\n")
+		"reason of its own. A plan names the half of a move between tenants that comes into force alone.\n")
 	for _, n := range namedTypes {
 		require.NotEmpty(v.t, v.found[n.name], n.name)
 		fmt.Fprintf(&b, "\n## %s\n", n.title)
