@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -308,8 +307,11 @@ func (u *unit) houseLent(role schema.EffectiveRole, name string) {
 	case reservedForOthers(node, u.key, role):
 		u.block(CodeNoNode, false, "no node for %s: %s is not reserved for %s", name, role.Lent.Node, role.Lent.ProjectID)
 	default:
-		u.block(CodeNoNode, true, "no node for %s: %s is taken by %s", name, role.Lent.Node,
-			cmp.Or(u.occupant(role.Lent.Node, true), "another member"))
+		by := "another member"
+		if key, ok := u.takenBy(role.Lent.Node, u.key, true); ok {
+			by = u.whose(key)
+		}
+		u.block(CodeNoNode, true, "no node for %s: %s is taken by %s", name, role.Lent.Node, by)
 	}
 }
 

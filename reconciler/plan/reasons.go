@@ -28,12 +28,12 @@ func (u *unit) find(role schema.EffectiveRole, name string) (*schema.Node, strin
 		case first != nil || reservedForOthers(n, u.key, role): // the reason names no unit on a node that is reserved for others
 			continue
 		}
-		by := u.occupant(n.Key.Name, !shares(role))
-		if by == "" {
+		by, ok := u.takenBy(n.Key.Name, u.key, !shares(role))
+		if !ok {
 			continue
 		}
 		if passed++; passed <= 2 {
-			examples = append(examples, n.Key.Name+" is taken by "+by)
+			examples = append(examples, n.Key.Name+" is taken by "+u.whose(by))
 		}
 	}
 	if first == nil {
@@ -52,17 +52,12 @@ func (u *unit) find(role schema.EffectiveRole, name string) (*schema.Node, strin
 	return first, reason
 }
 
-// occupant names the first other unit that keeps u off a node; "" without one. A tenant must not learn another tenant's
-// units. exclusive is as in takenBy.
-func (u *unit) occupant(node string, exclusive bool) string {
-	switch by, ok := u.takenBy(node, u.key, exclusive); {
-	case !ok:
-		return ""
-	case by.Tenant != u.key.Tenant:
+// whose names another unit to the owner of u: a tenant must not learn another tenant's units.
+func (u *unit) whose(by schema.Key) string {
+	if by.Tenant != u.key.Tenant {
 		return "another tenant"
-	default:
-		return unitName(by)
 	}
+	return unitName(by)
 }
 
 // gpuAdvice returns the next step if nodes fail only because of GPUs that a role does
