@@ -128,7 +128,8 @@ func (c jobRecords) withoutUnread(runs []cli.Run, known []cli.EndedJob) ([]cli.R
 // Cluster implements runtimes.Meter.
 func (r *Runtime) Cluster(key schema.Key) string { return cluster.Name(key) }
 
-// ReadUsage implements runtimes.Meter. It reads nothing while accounting lacks starts and ends of jobs.
+// ReadUsage implements runtimes.Meter. It reads nothing while accounting lacks starts and ends of jobs. sacct leaves out a
+// suspension only once it has ended: until then, a job that is suspended counts as running.
 func (r *Runtime) ReadUsage(
 	ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, of runtimes.UsageRange,
 ) (runtimes.UsageReading, error) {

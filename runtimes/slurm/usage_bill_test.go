@@ -2,6 +2,7 @@ package slurm_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -170,12 +171,32 @@ func (l ledger) checkBill(t testing.TB, records []usage.Record, month, next time
 	require.Equal(t, want, got)
 }
 
+// checkRunning checks the usage until now of a job that runs, which a collection does not have.
+func (l ledger) checkRunning(t testing.TB) {
+	t.Helper()
+	id := l.job(t, l.unit, alice, "physics.lhc", "sleep 600", "--mem=64M")
+	l.await(t, l.unit, id, slurmtest.Running)
+	eventually(t, "accounting has the job that runs", func() (bool, string) {
+		today := time.Now().UTC().Truncate(24 * time.Hour)
+		reading, err := l.rt.ReadUsage(t.Context(), l.scope(), runtimes.Stamp{Epoch: 1}, runtimes.UsageRange{Since: today, ToNow: true})
+		i := slices.IndexFunc(reading.Jobs, func(j usage.Job) bool { return strconv.Itoa(j.JobID) == id })
+		if err != nil || i < 0 {
+			return false, fmt.Sprint(reading, err)
+		}
+		j := reading.Jobs[i]
+		require.Equal(t, []any{reading.At.UTC(), j.Held(), ""}, []any{j.Ended, j.Elapsed(), j.State})
+		return true, ""
+	})
+	l.tool(t, l.unit, "scancel "+id)
+}
+
 // The usage of a unit's jobs is recorded before its database is removed, and equals the report of
 // sreport at that time, by user and resource. Jobs that slurmctld lost are ended first: sreport charges them
 // until then (requirement A13).
 func TestUsageOfARemovedUnitEqualsReports(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
+	l.checkRunning(t)
 	from := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -4)
 	to := from.AddDate(0, 0, 3)
 	l.past(t, 200, from, 40*time.Hour, 20_000, true)

@@ -123,7 +123,7 @@ func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 	require.Equal(t, []int64{7, 7}, []int64{int64(kept[0].JobID), int64(kept[1].JobID)})
 }
 
-// What a run that has not ended used today counts until the time of slurmctld, less its suspensions by then, and only where
+// What a run that has not ended used today counts until the time of slurmctld, less its ended suspensions, and only where
 // it is asked for. sacct would count it to the end of the time that it is asked for.
 func TestUsageUntilNow(t *testing.T) {
 	c := newCluster(t)
