@@ -74,7 +74,8 @@ func TestUsageThatIsNotRead(t *testing.T) {
 		require.NoError(t, err)
 		return out
 	}
-	require.Contains(t, show(server.URL), "\nInstance physics.lattice/train: as written, known until 2026-10-31 09:00:00Z: accounting does not answer\n")
+	require.Contains(t, show(server.URL),
+		"\nInstance physics.lattice/train: as written, known until 2026-10-31 09:00:00Z: accounting does not answer\n")
 	used.ObservedAt = time.Time{}
 	server, _, _ = queueServer(t, 0, func(o *queueing.Options) {
 		o.Usage = func(context.Context, schema.Key) (usage.LiveUsage, error) { return used, nil }
