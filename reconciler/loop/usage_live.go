@@ -75,8 +75,8 @@ func (l *liveUsage) read(ctx context.Context, unit schema.Key) (out usage.LiveUs
 	return out, ctx.Err()
 }
 
-// writtenUntil returns until when the written usage of a unit is known: a reading misses no run that ended before it. It is
-// zero if no day is closed and no record written.
+// writtenUntil returns until when the written usage of a unit is known: each run that ended before is in it. It is zero if no day is
+// closed and no record written.
 func writtenUntil(m metered, open []usage.Record) time.Time {
 	until, _ := time.Parse(time.DateOnly, m.first) // zero if it is unknown
 	for i := range open {
@@ -119,9 +119,11 @@ func (l *liveUsage) closedDays(ctx context.Context, m metered, from string) (sum
 			if err := l.readClosedDays(ctx, m, day); err != nil {
 				return nil, err
 			}
-			of, _ = l.closed.Load(clusterDay{m.cluster, day})
+			of, ok = l.closed.Load(clusterDay{m.cluster, day})
 		}
-		sums = append(sums, of.([]usage.DaySum)...)
+		if ok { // else the day became too old meanwhile
+			sums = append(sums, of.([]usage.DaySum)...)
+		}
 	}
 	return sums, nil
 }

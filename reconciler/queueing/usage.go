@@ -46,8 +46,8 @@ func (s *Service) Usage(ctx context.Context, c Caller, live bool) (usage.Project
 // runtimes to which it is attached.
 func usedUnits(view plan.View, of schema.Key) (units []*plan.Status) {
 	for key, status := range view.Units.All() {
-		if status.Observed == nil || status.Observed.Unit == nil || status.Observed.Unit.Effective.SharedRuntime != "" {
-			continue
+		if isObserved(status) && status.Observed.Unit.Effective.SharedRuntime != "" {
+			continue // it uses a shared runtime, which is another unit
 		}
 		isOwn := key.Kind == schema.KindInstance && key.Tenant == of.Tenant && key.Project == of.Project
 		isAttached := slices.ContainsFunc(status.Attachments, func(a plan.AttachmentStatus) bool {
@@ -61,11 +61,18 @@ func usedUnits(view plan.View, of schema.Key) (units []*plan.Status) {
 	return units
 }
 
+// isObserved reports whether a unit has hosts that can be asked.
+func isObserved(s *plan.Status) bool { return s.Observed != nil && s.Observed.Unit != nil }
+
 // unitUsage returns what a project used of a unit, without its age. The error is that of ctx.
 func (s *Service) unitUsage(ctx context.Context, unit *plan.Status, project string, live bool) (usage.UnitUsage, error) {
 	out := usage.UnitUsage{Unit: unit.Key.String(), AppSlug: unit.App}
+	if !isObserved(unit) {
+		out.Reason = "the unit does not exist yet, or is being made again"
+		return out, nil
+	}
 	got, err := s.usage.read(ctx, unitKey{unit: unit.Key}, "", live, func(ctx context.Context) (usage.LiveUsage, error) {
-		leave, err := s.enter(ctx, unit.Observed.Unit, "*", unit.Key.String())
+		leave, err := s.enter(ctx, unit.Observed.Unit, "usage", unit.Key.String()) // slow readings delay no queue
 		if err != nil {
 			return usage.LiveUsage{}, err
 		}

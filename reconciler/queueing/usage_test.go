@@ -18,7 +18,7 @@ import (
 	"berth/schema/usage"
 )
 
-// accounting has the usage of all units, counts its readings, and takes a second for each.
+// accounting has the usage of all units, counts its readings, and takes a second of the bubble for each.
 type accounting struct {
 	mu    sync.Mutex
 	asked map[schema.Key]int
@@ -26,6 +26,7 @@ type accounting struct {
 	used  usage.LiveUsage
 }
 
+// read runs in a bubble.
 func (a *accounting) read(_ context.Context, unit schema.Key) (usage.LiveUsage, error) {
 	a.mu.Lock()
 	a.asked[unit]++

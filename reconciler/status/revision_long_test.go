@@ -29,6 +29,7 @@ func TestLongRevisionIsBounded(t *testing.T) {
 			held = append(held, schema.Held{
 				Key: schema.InstanceKey("physics", "lhc", fmt.Sprint("i", i)), File: fmt.Sprintf("tenants/physics/%d/%s.yaml", i, text),
 				Reason:  "denied",
+				Ack:     digest,
 				Message: text + ": with the trailer " + decide.AckTrailer + ": " + digest,
 			})
 		}
@@ -49,6 +50,9 @@ func TestLongRevisionIsBounded(t *testing.T) {
 		require.True(t, strings.HasPrefix(rev.Notices[1], "tenant t1: "))
 		require.Equal(t, was, held[0], "the decision in memory is not cut")
 		require.True(t, strings.HasSuffix(rev.Held[0].Message, digest), "a reader finds the trailer to commit")
+		var read reconciler.Revision
+		require.NoError(t, yaml.Unmarshal(data, &read))
+		require.Equal(t, digest, read.Held[0].Ack, "an acknowledgement finds it after a restart")
 		for i, h := range rev.Held {
 			require.Equal(t, CutHeld(held[i]), h, "the loop recognizes it after a restart")
 		}

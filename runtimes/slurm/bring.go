@@ -6,11 +6,11 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// bring makes a daemon serve: it stops one that hangs, starts one that does not run, and waits until it serves. restart: one that runs has
-// files to read. began: its process is new.
+// bring makes a daemon serve: it stops one that hangs, starts one that does not run, and waits until it serves. restart: if it runs, it
+// restarts, as its files have changed. began: its process is new.
 func (c controlDaemons) bring(ctx context.Context, d daemon, restart bool) (began bool, err error) {
 	var runs bool
-	if restart {
+	if restart || d.answered {
 		runs, err = d.runs(ctx, d.op("state"))
 	} else {
 		runs, err = hungDaemons(c).stop(ctx, d)

@@ -14,7 +14,7 @@ type fileChange struct {
 	cluster.Diff
 	applied    *cluster.Cluster // whose files worked last; nil: they cannot be rendered
 	want       *cluster.Cluster
-	back       cluster.Diff // from an unfinished change to the record: a daemon that has started since has read its files
+	back       cluster.Diff // from the unfinished change to the record: a daemon may have read the files of the unfinished one
 	unreadable error        // why the files that worked last cannot be rendered
 }
 
@@ -23,14 +23,17 @@ func (r *record) changeTo(wanted *record) (ch fileChange, err error) {
 	if ch.want, err = wanted.cluster(); err != nil {
 		return ch, err
 	}
-	if ch.applied, ch.unreadable = r.applied(); ch.unreadable == nil {
-		_, ch.unreadable = ch.applied.Files()
-	}
-	if ch.unreadable != nil {
+	if ch.applied, ch.unreadable = r.applied(); ch.unreadable != nil {
 		ch.applied = nil
 	}
-	if ch.Diff, err = cluster.Compare(ch.applied, ch.want); err != nil || r.Writing == nil {
+	if ch.Diff, err = cluster.Compare(ch.applied, ch.want); err != nil {
 		return ch, err
+	}
+	if ch.Unreadable != nil {
+		ch.applied, ch.unreadable = nil, ch.Unreadable
+	}
+	if r.Writing == nil {
+		return ch, nil
 	}
 	if begun, unread := r.rendering(r.Writing).cluster(); unread == nil { // else no file of it was written
 		ch.back, err = cluster.Compare(begun, ch.want)
@@ -45,6 +48,18 @@ func (ch fileChange) possible() []map[string]cluster.File {
 		return []map[string]cluster.File{ch.Have}
 	}
 	return []map[string]cluster.File{ch.Have, ch.back.Have}
+}
+
+// hostFiles renders the contents that the files on the host may have, as fileChange.possible.
+func (r *record) hostFiles() ([]map[string]cluster.File, error) {
+	applied, err := r.appliedFiles()
+	if err != nil || r.Writing == nil {
+		return []map[string]cluster.File{applied}, err
+	}
+	if begun, unread := files(r.rendering(r.Writing)); unread == nil { // else no file of it was written
+		return []map[string]cluster.File{applied, begun}, nil
+	}
+	return []map[string]cluster.File{applied}, nil
 }
 
 // stepsFrom returns the steps that bring the daemons to the wanted files, from the journal and the state of the host.

@@ -131,7 +131,9 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 		c.rec.Deleting, c.rec.Complete = false, false
 		c.rec.journal, c.rec.Files = journal{}, nil
 	}
-	_, err = c.do(ctx, append(ops, c.file().write(&c.rec)...)...)
+	if _, err = c.do(ctx, append(ops, c.file().write(&c.rec)...)...); err == nil {
+		c.disk = c.rec
+	}
 	return true, conf, err
 }
 

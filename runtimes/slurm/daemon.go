@@ -14,8 +14,10 @@ type daemon struct {
 	log   string                        // directory of its log
 	op    func(verb string) runtimes.Op // on its service
 	probe runtimes.Op                   // a call that needs an answer of the daemon
-	gate  func(context.Context) error   // precedes a start of one that does not run; nil: nothing does
-	ready func(context.Context) error   // waits until it serves; nil: its start does
+	// answered: it answered a moment ago, so that it does not hang.
+	answered bool
+	gate     func(context.Context) error // precedes a start of one that does not run; nil: nothing does
+	ready    func(context.Context) error // waits until it serves; nil: its start does
 }
 
 // controlDaemons are the daemons of a control stack.

@@ -34,7 +34,7 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 		}
 		down = err
 	}
-	done, err := c.bringController(ctx, cluster.Steps{}, gate{c.control, down, afterStop})
+	done, err := c.bringController(ctx, cluster.Steps{}, &gate{control: c.control, down: down, afterStop: afterStop})
 	if err != nil {
 		return err
 	}
@@ -54,14 +54,14 @@ func (c stackDaemons) bringAccounting(ctx context.Context) (began bool, err erro
 	return c.bring(ctx, c.slurmdbd(), false)
 }
 
-// bringController makes slurmctld serve with its files, and then brings its nodes there. todo has the steps that one that runs needs, and
-// g opens for one that does not run. done are the steps that a start did.
+// bringController makes slurmctld serve with its files, and then brings its nodes there. todo are the steps of a change, if slurmctld
+// runs; else it starts through the gate g. done are the steps that a start has made needless.
 //
 // Until a node is registered, which takes some seconds after a start, its jobs start no step, and its slurmd 22.05 crashes if slurmctld
 // sends it a reconfigure. A node that does not register in time holds up nothing else.
-func (c stackDaemons) bringController(ctx context.Context, todo cluster.Steps, g gate) (done cluster.Steps, err error) {
+func (c stackDaemons) bringController(ctx context.Context, todo cluster.Steps, g *gate) (done cluster.Steps, err error) {
 	d := c.slurmctld()
-	d.gate = g.open
+	d.gate, d.answered = g.open, g.accounting != nil // a change asks slurmctld before it writes files
 	if done.Restart, err = c.bring(ctx, d, todo.Restart); err != nil {
 		return done, err
 	}
@@ -75,16 +75,18 @@ func (c stackDaemons) bringController(ctx context.Context, todo cluster.Steps, g
 		}
 		done.Settle, done.Reconfigure = true, true
 	}
+	if owed.Settle || todo.Restart {
+		if err := c.nodes.reconcile(ctx); err != nil {
+			return done, err
+		}
+	}
 	// A start does not push files to nodes that run already.
 	if todo.Restart || todo.Reconfigure || owed.Settle && owed.Reconfigure {
 		if err := c.reconfigure(ctx); err != nil {
 			return done, err
 		}
 	}
-	if err := c.verifyConfig(ctx); err != nil || !owed.Settle && !todo.Restart {
-		return done, err
-	}
-	return done, c.nodes.reconcile(ctx)
+	return done, c.verifyConfig(ctx)
 }
 
 // updateUnits corrects the units of running daemons, which go on with their old settings.

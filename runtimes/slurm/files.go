@@ -60,7 +60,7 @@ func (c configFiles) write(ctx context.Context) error {
 	if err := c.doAll(ctx, ops...); err != nil {
 		return err
 	}
-	err = c.activate(ctx, todo)
+	err = c.activate(ctx, todo, false)
 	if err == nil {
 		err = c.verifyNodes(ctx, found.nodes)
 	}
@@ -77,7 +77,7 @@ func (c configFiles) write(ctx context.Context) error {
 	if ch.unreadable != nil {
 		return fmt.Errorf("%w; and the old configuration cannot be restored: %w", err, ch.unreadable)
 	}
-	if back := c.rollBack(context.WithoutCancel(ctx), ch.Have, todo); back != nil {
+	if back := c.rollBack(context.WithoutCancel(ctx), todo); back != nil {
 		return fmt.Errorf("%w; and restoring the old configuration failed: %w", err, back)
 	}
 	return fmt.Errorf("the new configuration did not work, and the old one is restored: %w", err)
@@ -96,14 +96,19 @@ func (c configFiles) end(ctx context.Context) error {
 	return c.setJournal(ctx, journal{RestartDue: c.disk.RestartDue})
 }
 
-// activate does the steps of todo and waits until slurmctld runs its file.
-func (c configFiles) activate(ctx context.Context, todo cluster.Steps) error {
+// activate does the steps of todo and waits until slurmctld runs its file. afterStop: if slurmctld does not run, a step of this change
+// stopped it.
+func (c configFiles) activate(ctx context.Context, todo cluster.Steps, afterStop bool) error {
 	if todo.Database {
 		if _, err := c.daemons.bring(ctx, c.daemons.slurmdbd(), true); err != nil {
 			return err
 		}
 	}
-	if _, err := c.daemons.bringController(ctx, todo, gate{control: c.control}); err != nil || len(c.disk.RestartDue) == 0 {
+	g := &gate{control: c.control, afterStop: afterStop, accounting: func(ctx context.Context) error {
+		_, err := c.daemons.bringAccounting(ctx)
+		return err
+	}}
+	if _, err := c.daemons.bringController(ctx, todo, g); err != nil || len(c.disk.RestartDue) == 0 {
 		return err
 	}
 	return c.restartWorkers(ctx, todo.Workers)
@@ -162,8 +167,8 @@ func (c configFiles) tryOnWorkers(ctx context.Context, f func(site, plan.Member)
 	return tried, nil
 }
 
-// provedBy returns why a change does not work: it failed on each worker that answers and has something to do. If it works on any worker, a
-// fault of another one is that of its host, and its start mends it.
+// provedBy returns why a change does not work: it failed on each worker that answers and has something to do. If it works on any worker, it
+// works, and a worker on which it failed is mended by its start.
 func provedBy(tried []onWorker) error {
 	var failed []error
 	for _, w := range tried {
@@ -242,7 +247,11 @@ func (c configFiles) verifyOnWorkers(ctx context.Context, nodes []node) error {
 }
 
 // rollBack restores the old files, and what runs with them.
-func (c configFiles) rollBack(ctx context.Context, old map[string]cluster.File, todo cluster.Steps) error {
+func (c configFiles) rollBack(ctx context.Context, todo cluster.Steps) error {
+	old, err := c.disk.appliedFiles() // with the FirstJob that a start within the change has raised
+	if err != nil {
+		return err
+	}
 	if err := c.doAll(ctx, writeOps(old)...); err != nil {
 		return err
 	}
@@ -250,9 +259,10 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]cluster.File, 
 	if err != nil {
 		return err
 	}
+	stopped := todo.Restart
 	todo.Restart = todo.Restart || !up
 	c.disk.journal = c.disk.journal.with(todo, c.rec.Nodes()) // a slurmd may have restarted with the new files
-	if err := c.activate(ctx, todo); err != nil {
+	if err := c.activate(ctx, todo, stopped); err != nil {
 		return err
 	}
 	// The restart or reconfigure has opened the partitions that were closed since.

@@ -2,22 +2,31 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"slices"
 
+	"berth/runtimes"
 	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/cluster"
 )
 
-// gate is passed by each start of slurmctld.
+// gate is what a start of a slurmctld that does not run has to pass, other than its first one.
 type gate struct {
 	*control
-	down      error // why accounting does not serve; nil: it does
-	afterStop bool  // the daemons ended by a stop of Berth's
+	// accounting brings accounting, if the gate opens; nil: down is known already.
+	accounting func(context.Context) error
+	down       error // why accounting does not serve; nil: it does
+	afterStop  bool  // slurmctld ended by a stop of Berth's
 }
 
 // open prepares a start of slurmctld: it checks the state, adds what the files name to accounting, and sets an id for the next job that
 // no job has.
-func (c gate) open(ctx context.Context) error {
+func (c *gate) open(ctx context.Context) error {
+	if c.accounting != nil {
+		if c.down = c.accounting(ctx); isContactLost(c.down) || errors.Is(c.down, runtimes.ErrStaleEpoch) || ctx.Err() != nil {
+			return c.down
+		}
+	}
 	if err := (losses{c.control}).checkState(ctx); err != nil {
 		return err
 	}
@@ -47,7 +56,7 @@ func (c gate) open(ctx context.Context) error {
 
 // endStart finishes a start of slurmctld that serves: it clears Anew and Raised in the record, and ends the jobs that a crash lost. A
 // slurmctld that requires its state is restarted to write it: if it were killed before, it would have none.
-func (c gate) endStart(ctx context.Context) error {
+func (c *gate) endStart(ctx context.Context) error {
 	anew, crashed := c.disk.Anew, c.disk.Raised
 	if !anew && !crashed {
 		return nil
@@ -67,7 +76,7 @@ func (c gate) endStart(ctx context.Context) error {
 
 // restoreAccounting adds the QoS and accounts that slurmdbd lacks: slurmctld ends at once if a partition names a QoS that
 // is missing. Users and limits follow with a configure: a new slurmdbd knows GPUs only from slurmctld.
-func (c gate) restoreAccounting(ctx context.Context) error {
+func (c *gate) restoreAccounting(ctx context.Context) error {
 	of := associations{control: c.control}
 	want, err := c.rec.accounting()
 	if err != nil {
@@ -98,7 +107,7 @@ const maxFirstJob = 0x3ff0000 / 2
 
 // raiseFirstJob sets FirstJobId above each id that a job may have: after a crash, slurmctld would give the ids of the
 // last seconds again, and a slurmd that has the first of two such jobs drains its node.
-func (c gate) raiseFirstJob(ctx context.Context) error {
+func (c *gate) raiseFirstJob(ctx context.Context) error {
 	highest := c.env.lastJobs.of(c.stack.Cluster)
 	if !c.disk.Raised { // it has served since the last raise, and may have given ids
 		highest = max(highest, c.rec.FirstJob)
@@ -119,7 +128,7 @@ func (c gate) raiseFirstJob(ctx context.Context) error {
 
 // writeFirstJob records the id of the next job and writes it into the slurm.conf that the host has: that of the last change, or that of
 // an unfinished one, in whose partitions jobs may run already.
-func (c gate) writeFirstJob(ctx context.Context, first int) error {
+func (c *gate) writeFirstJob(ctx context.Context, first int) error {
 	res, err := c.do(ctx, statOp(c.stack.Conf()))
 	if err != nil {
 		return err

@@ -62,8 +62,12 @@ func (c hungDaemons) stop(ctx context.Context, d daemon) (runs bool, err error) 
 		return false, err
 	}
 	for range hungProbes {
-		if silent, err := c.isSilent(ctx, d); err != nil || !silent {
-			return err == nil, err
+		silent, err := c.isSilent(ctx, d)
+		if err != nil {
+			return true, err
+		}
+		if !silent {
+			return d.runs(ctx, d.op("state")) // a refusal may be that of one that has just ended
 		}
 	}
 	if err := c.recordRestart(ctx, d.site, d.name, d.log); err != nil {

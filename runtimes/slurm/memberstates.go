@@ -22,8 +22,9 @@ func (v *observation) members() []plan.MemberState {
 		state, detail := v.controlState()
 		add(m, state, detail)
 	}
+	wanted := v.ctl.rec.slurmds()
 	for _, m := range v.ctl.rec.Joined {
-		state, detail := v.workerState(m)
+		state, detail := v.workerState(m, wanted)
 		add(m, state, detail)
 		joined := &out[len(out)-1]
 		joined.References = map[string]string{"cluster": v.ctl.rec.Cluster, "node": m.Node}
@@ -62,7 +63,7 @@ func (v *observation) controlState() (plan.State, string) {
 	return plan.Running, ""
 }
 
-func (v *observation) workerState(m plan.Member) (plan.State, string) {
+func (v *observation) workerState(m plan.Member, wanted wantedSlurmds) (plan.State, string) {
 	w := v.workers[m.Name]
 	switch {
 	case w.err != nil:
@@ -81,7 +82,7 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		w.earlier = "" // nobody knows what it should be
 	}
 	isFit := n.State != "inval" && !n.Has("INVALID_REG") && hasShape(n, cluster.WithShape(m, v.ctl.rec.Found[m.Node]))
-	fault := v.ctl.rec.slurmds().fault(n, w.earlier, isFit && hasLostJobs(n, v.jobs.earliest, v.controllerAge()))
+	fault := wanted.fault(n, w.earlier, isFit && hasLostJobs(n, v.jobs.earliest, v.controllerAge()))
 	switch {
 	case !ok:
 		return plan.Partial, "slurmd runs but the controller does not know the node"

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,12 +32,12 @@ func (c *control) load(ctx context.Context) error {
 		return err
 	}
 	restoration{c}.restoreDirectories(ctx, directories)
-	ch, err := c.disk.changeTo(&c.disk)
-	if err = cmp.Or(err, ch.unreadable); err != nil {
+	want, err := c.disk.hostFiles()
+	if err != nil {
 		c.log.Warn("files not checked", "host", c.host.Name(), "reason", "the recorded configuration cannot be rendered: "+err.Error())
 		return nil // a stop and a deletion need no rendering, and configure reports it
 	}
-	want, broken := ch.possible(), map[string]cluster.File{}
+	broken := map[string]cluster.File{}
 	for _, st := range res[2].Stats {
 		if fileFault(want, c.host.Name(), st, owners) != "" {
 			broken[st.Path] = want[0][st.Path]
@@ -47,7 +46,7 @@ func (c *control) load(ctx context.Context) error {
 	if len(broken) == 0 {
 		return nil
 	}
-	return restoration{c}.repair(ctx, ch.applied, broken)
+	return restoration{c}.repair(ctx, broken)
 }
 
 // repairedPaths are the files that have to be as rendered: all except the list of
@@ -92,9 +91,13 @@ func faultOf(f cluster.File, node string, st runtimes.FileStat, owners map[strin
 	return ""
 }
 
-// repair writes files of the stack, which are those of the cluster applied. It records the steps that follow before the write, as a daemon may have read the broken files.
-func (c restoration) repair(ctx context.Context, applied *cluster.Cluster, broken map[string]cluster.File) error {
+// repair writes files of the stack. It records the steps that follow before the write, as a daemon may have read the broken files.
+func (c restoration) repair(ctx context.Context, broken map[string]cluster.File) error {
 	found, err := c.do(ctx, readOp(c.stack.Conf()))
+	if err != nil {
+		return err
+	}
+	applied, err := c.disk.applied()
 	if err != nil {
 		return err
 	}

@@ -30,8 +30,8 @@
 //	                                   │             │                        │
 //	               Owed.Settle, Raised ┘             └ Raised, Anew cleared   └ Owed cleared
 //
-// The gate refuses a lost state or lost accounting unless a person accepted the loss (Anew), adds the accounts and QoS that the files
-// name, and raises the id of the first job above each id that a job may have (FirstJob). Without slurmdbd, slurmctld starts from the
+// The gate refuses a lost state, as a start refuses lost accounting, unless a person accepted the loss (Anew). It adds the accounts and
+// QoS that the files name, and raises the id of the first job above each id that a job may have (FirstJob). Without slurmdbd, slurmctld starts from the
 // accounting that it saved.
 //
 // What is no longer wanted takes no more jobs (Closing) and waits for those that run (Leaving, Detaching). An operation of a person is

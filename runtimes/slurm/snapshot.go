@@ -84,8 +84,12 @@ func allowedBy(list cli.NodeList, workers []plan.Member) (allowed []string, err 
 	if err != nil {
 		return nil, err
 	}
+	without := map[string]bool{}
+	for _, n := range names {
+		without[n] = true
+	}
 	for _, m := range workers {
-		if !slices.Contains(names, m.Node) {
+		if !without[m.Node] {
 			allowed = append(allowed, m.Node)
 		}
 	}

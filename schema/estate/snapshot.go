@@ -80,6 +80,10 @@ func WorkTree(root string, ignored []string) (schema.Snapshot, error) {
 // walk adds the files of a directory at a path of the snapshot. pick selects files and
 // directories.
 func (m *memory) walk(root, at string, pick func(path string, dir bool) bool) error {
+	root, err := filepath.EvalSymlinks(root) // else the walk would take a link for an empty directory
+	if err != nil {
+		return err
+	}
 	info, err := os.Stat(root)
 	if err != nil {
 		return err

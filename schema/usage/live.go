@@ -43,7 +43,8 @@ func DaySums(records []Record, closed bool) []DaySum {
 // written ones.
 type LiveUsage struct {
 	// ObservedAt is when accounting was asked. With a Reason it is until when the written days are known: to the end of the
-	// last job that was written, or of the last closed day; zero: nothing was written.
+	// last job that was written, or of the last closed day; zero: nothing was written. Jobs that run are written up to the last
+	// midnight.
 	ObservedAt time.Time
 	// Reason says why accounting was not read, without names of hosts; "": it was.
 	Reason string

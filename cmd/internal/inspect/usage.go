@@ -77,7 +77,7 @@ func (r *Repository) Used(ctx context.Context, stderr io.Writer, filter UsageFil
 		return nil, err
 	}
 	if u.AsOf, err = r.LastChange(ctx, r.status, usage.Dir); err != nil {
-		return nil, fmt.Errorf("read when usage was written: %w", err)
+		fmt.Fprintf(stderr, "berth: when usage was written is unknown: %s\n", cli.Visible(err.Error()))
 	}
 	terms := usage.Terms{Users: filter.Users, Closed: final.months(filter.To)}
 	inForce, err := r.inForce(ctx)

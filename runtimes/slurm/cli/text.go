@@ -362,7 +362,7 @@ func hostnames(list string) ([]string, error) {
 	return names, nil
 }
 
-// numbered returns the names of a range of nodes, such as 07-12, at most most.
+// numbered returns the names of a range of nodes, such as 07-12. most limits how far its end is above its begin.
 func numbered(prefix, part string, most int) (names []string, err error) {
 	first, last, isRange := strings.Cut(part, "-")
 	if !isRange {

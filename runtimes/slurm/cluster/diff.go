@@ -15,6 +15,7 @@ import (
 // steps, and an observation reports it as not written yet.
 type Diff struct {
 	Have, Want map[string]File // all files of each cluster, by path; Have is nil if they are unknown
+	Unreadable error           // why the files of the cluster that the host has cannot be rendered, so that they are unknown
 	Changes    []Change        // sorted by What
 }
 
@@ -25,23 +26,24 @@ type Change struct {
 	Steps Steps
 }
 
-// Compare returns the files and changes that bring the cluster have to the cluster want. If have is nil, the files on the host are
-// unknown, and all of them change.
+// Compare returns the files and changes that bring the cluster have to the cluster want. If have is nil or cannot be rendered, the files on
+// the host are unknown, and all of them change. The error is that of want.
 func Compare(have, want *Cluster) (Diff, error) {
 	wanted, conf, err := want.render()
 	if err != nil {
 		return Diff{}, err
 	}
 	d := Diff{Want: wanted}
+	var old confLines
+	if have != nil {
+		if d.Have, old, d.Unreadable = have.render(); d.Unreadable != nil {
+			d.Have, have = nil, nil
+		}
+	}
 	if have == nil {
 		d.Changes = []Change{{"all files", plan.ClassRestart, Steps{Restart: true, Workers: true, Reconfigure: true, Database: true}}}
 		return d, nil
 	}
-	current, old, err := have.render()
-	if err != nil {
-		return Diff{}, err
-	}
-	d.Have = current
 	for path := range wanted {
 		if d.Changed(path) {
 			d.Changes = append(d.Changes, want.changeOf(path)...)

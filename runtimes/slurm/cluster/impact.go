@@ -186,7 +186,9 @@ func compareUnits(before, after *plan.Unit) (old, now *Cluster, diff Diff, err e
 	if now, err = clusterOf(after); err != nil {
 		return nil, nil, diff, err
 	}
-	diff, err = Compare(old, now)
+	if diff, err = Compare(old, now); err == nil {
+		err = diff.Unreadable
+	}
 	return old, now, diff, err
 }
 

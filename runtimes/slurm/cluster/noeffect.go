@@ -39,7 +39,7 @@ func (s *Config) withoutEffect() []schema.ConfigProblem {
 	return c.configProblems
 }
 
-// noPartition reports whether there are partitions, and is holds for none of them.
+// noPartition reports whether none of the partitions meets a condition. Without any partition it is false.
 func (c *configCheck) noPartition(is func(Partition) bool) bool {
 	return len(c.set.Partitions) > 0 && !slices.ContainsFunc(c.set.Partitions, is)
 }
@@ -60,7 +60,7 @@ func (c *configCheck) uselessLimits(at string, q QoS) {
 	}
 }
 
-// uselessQoS finds a QoS at at that no job can use.
+// uselessQoS finds a QoS that no job can use. at is its field.
 func (c *configCheck) uselessQoS(at string, q QoS) {
 	if c.noPartition(func(p Partition) bool { return len(p.AllowQOS) == 0 || slices.Contains(p.AllowQOS, q.Name) }) {
 		c.add(at+".name", "no partition takes a job of this QoS: each has an allow_qos without %s", q.Name)
