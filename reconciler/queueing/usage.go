@@ -46,6 +46,9 @@ func (s *Service) Usage(ctx context.Context, c Caller, live bool) (usage.Project
 // runtimes to which it is attached.
 func usedUnits(view plan.View, of schema.Key) (units []*plan.Status) {
 	for key, status := range view.Units.All() {
+		if !isObserved(status) && (status.Phase == plan.PhaseDeleting || status.Phase == plan.PhaseDeleted) {
+			continue
+		}
 		if isObserved(status) && status.Observed.Unit.Effective.SharedRuntime != "" {
 			continue // it uses a shared runtime, which is another unit
 		}
