@@ -71,6 +71,9 @@ func truthShapes(t *testing.T, release string) []shape {
 // partitionOption is an option that names partitions.
 var partitionOption = regexp.MustCompile(`-p [a-z,]+`)
 
+// wrappedCommand is a script in the arguments of sbatch, such as that of a job on which another one depends.
+var wrappedCommand = regexp.MustCompile(`--wrap ('[^']*'|"[^"]*")`)
+
 // suited returns a shape for the declared cluster: in its partitions, with a time that outlasts the test, until its file is there.
 func (r *truth) suited(s shape) shape {
 	order := r.rng.Perm(len(r.want.Partitions))
@@ -87,6 +90,13 @@ func (r *truth) suited(s shape) shape {
 				}
 			}
 			return "-p " + strings.Join(in, ",")
+		})
+		// Each job goes on until its file is there, also one on which another depends: else it would end by itself.
+		text = wrappedCommand.ReplaceAllStringFunc(text, func(wrap string) string {
+			if strings.Contains(wrap, "sleep 600") {
+				return wrap
+			}
+			return "--wrap '" + r.sender.dir + "/wait'"
 		})
 		return strings.ReplaceAll(strings.ReplaceAll(text, "sleep 600", r.sender.dir+"/wait"), "-t 10 ", "-t 600 ")
 	}
