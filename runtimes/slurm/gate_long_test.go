@@ -84,7 +84,7 @@ func TestLongSlurmctldStartsAfterEachCrash(t *testing.T) {
 	require.NotContains(t, c.tool(t, u, "sinfo -h -R"), "Duplicate")
 
 	// The reason of an end is in the error and in the state.
-	c.onControl(t, u, "chown root:root "+profile.StateDir+"/$(basename $(dirname $SLURM_CONF))/state")
+	c.onControl(t, u, "echo another >"+profile.StateDir+"/$(basename $(dirname $SLURM_CONF))/state/clustername")
 	c.kill(t, u, "controller-0")
 	err = c.apply(t, c.plan(t, u, false))
 	t.Log(err)
