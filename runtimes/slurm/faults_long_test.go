@@ -199,7 +199,7 @@ func brokenFilesAreRestored(t *testing.T, faults ...brokenFile) {
 	id, err := c.trySubmit(t, u, alice, "sleep 600\n", "--gres=gpu:1", "--nodelist="+u.Members[1].Node)
 	require.NoError(t, err)
 	job := c.await(t, u, id, slurmtest.Running)
-	c.saved(t, u, id) // a killed slurmctld loses newer jobs
+	c.saved(t, u, id)          // a killed slurmctld loses newer jobs
 	content := func() string { // without FirstJobId, which a crash raises
 		return c.onControl(t, u, "cd $etc && stat -c '%n %a %U' *.conf && cat *.conf | grep -v ^FirstJobId=")
 	}
