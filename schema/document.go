@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -59,6 +60,27 @@ type Header struct {
 	File   string     // path in the estate
 	Blob   string     // Git blob id, hex: the content's identity
 	Fields []FieldPos // sorted by Path; the reader interns the paths
+}
+
+// SameDocument says whether a and b are one text at one path. It does not compare the pointers, as two
+// readings of a file at the same time make two.
+func SameDocument[D interface {
+	comparable
+	Document
+}](a, b D) bool {
+	var none D
+	if a == none || b == none || a == b {
+		return a == b
+	}
+	return a.Head().File == b.Head().File && a.Head().Blob == b.Head().Blob
+}
+
+// SameDocuments is SameDocument for all documents of two maps.
+func SameDocuments[D interface {
+	comparable
+	Document
+}](a, b map[string]D) bool {
+	return maps.EqualFunc(a, b, SameDocument[D])
 }
 
 // ID is the document's identity in the API and in events: its uid, else its name.

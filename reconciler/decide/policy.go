@@ -69,15 +69,15 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 	if was == nil {
 		return nil
 	}
-	same := maps.Equal(before.Policies, platform.Policies) && t.Policy == was.Policy &&
-		maps.Equal(before.Admissions[t.Name], platform.Admissions[t.Name])
+	same := schema.SameDocuments(before.Policies, platform.Policies) && schema.SameDocument(t.Policy, was.Policy) &&
+		schema.SameDocuments(before.Admissions[t.Name], platform.Admissions[t.Name])
 	p, under := *platform, *t
 	p.Policies, p.Admissions, under.Policy = before.Policies, before.Admissions, was.Policy
 	under.Projects = make(map[string]*schema.ProjectEstate, len(t.Projects))
 	earlier := map[string]bool{} // files of entitlements that are judged as they are in force
 	for name, now := range t.Projects {
 		under.Projects[name] = now
-		if old := was.Projects[name]; old != nil && old != now && !maps.Equal(old.Entitlements, now.Entitlements) {
+		if old := was.Projects[name]; old != nil && old != now && !schema.SameDocuments(old.Entitlements, now.Entitlements) {
 			q := *now
 			q.Entitlements = map[string]*schema.Entitlement{}
 			maps.Copy(q.Entitlements, now.Entitlements)

@@ -1,11 +1,14 @@
 package decide_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
@@ -69,6 +72,45 @@ func TestProposalOmitsDocumentsHeldBefore(t *testing.T) {
 			require.False(t, p.Blocked())
 		})
 	}
+}
+
+// meeting is a snapshot of which a file is read only when as many readers want it.
+type meeting struct {
+	schema.Snapshot
+	path    string
+	readers *sync.WaitGroup
+}
+
+func (m meeting) Read(ctx context.Context, f schema.File, max int) ([]byte, bool, error) {
+	if f.Path == m.path {
+		m.readers.Done()
+		m.readers.Wait()
+	}
+	return m.Snapshot.Read(ctx, f, max)
+}
+
+// A policy that main and a pull request read at the same time, when both are new, is one policy.
+func TestProposalIsIndependentOfConcurrentReadings(t *testing.T) {
+	base := change(estateFiles(nil), map[string]string{rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 5\n")})
+	head := change(base, map[string]string{eval: instance("eval", 1, 16)})
+	l := loader(t)
+	var readers sync.WaitGroup
+	readers.Add(2)
+	var both errgroup.Group
+	for _, files := range []map[string]string{base, head} {
+		both.Go(func() error {
+			_, err := l.Load(t.Context(), meeting{estate.Files(files), rules, &readers})
+			return err
+		})
+	}
+	require.NoError(t, both.Wait())
+	p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{
+		Repo: trees{"base": base, "head": head}, Base: "base", InForce: "base", Head: "head",
+		Memory: running(t, loader(t), base), Today: "2026-01-01",
+	})
+	require.NoError(t, err)
+	require.Len(t, p.Diagnostics, 1)
+	require.NotContains(t, p.Diagnostics[0].Message, "before this change")
 }
 
 // change returns files with changes: path → content; "" deletes the file.
