@@ -166,16 +166,16 @@ type launchAnswers struct {
 }
 
 type launchAnswer struct {
-	at    time.Time
-	jobs  cli.RunIDs
-	nodes map[string][]int // ids of jobs, by node
+	at   time.Time
+	jobs cli.RunIDs
+	last map[int]cli.Run // the newest run of each job
 }
 
-func (l *launchAnswers) get(cluster string, jobs cli.RunIDs, now time.Time) (map[string][]int, bool) {
+func (l *launchAnswers) get(cluster string, jobs cli.RunIDs, now time.Time) (map[int]cli.Run, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.of[cluster]
-	return a.nodes, slices.Equal(a.jobs, jobs) && now.Sub(a.at) < launchLife
+	return a.last, slices.Equal(a.jobs, jobs) && now.Sub(a.at) < launchLife
 }
 
 func (l *launchAnswers) put(cluster string, a launchAnswer) {

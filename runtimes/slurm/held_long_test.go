@@ -28,7 +28,7 @@ func TestLongWorkerThatCannotStartJobs(t *testing.T) {
 	require.NoError(t, err)
 	eventually(t, "the job is held", func() (bool, string) {
 		text := c.tool(t, u, "squeue -h -o %r -j "+held)
-		return strings.Contains(text, "launch failed requeued held"), text
+		return strings.Contains(text, "launch failed requeued held") || strings.Contains(text, "JobHeldAdmin"), text
 	})
 	eventually(t, "the worker says so", func() (bool, string) {
 		m := c.member(t, u, "worker-0")
