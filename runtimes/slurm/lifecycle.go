@@ -158,7 +158,7 @@ func (c lifecycle) stop(ctx context.Context) error {
 		return err
 	}
 	if runs {
-		if err := c.drainCluster(ctx, drainStop); err != nil {
+		if _, err := c.drainCluster(ctx, drainStop); err != nil {
 			return err
 		}
 		// A deletion finds no slurmdbd that it could ask.
@@ -213,38 +213,38 @@ func (c lifecycle) mayHaveJobs(ctx context.Context) (bool, error) {
 }
 
 // drainCluster drains all nodes and ends their jobs. It needs the controller, which
-// alone knows the jobs.
-func (c lifecycle) drainCluster(ctx context.Context, owner drainOwner) error {
+// alone knows the jobs. A deletion, which alone starts a controller without its accounting, gets to know that it is lost.
+func (c lifecycle) drainCluster(ctx context.Context, owner drainOwner) (lost, err error) {
 	if err := c.doAll(ctx, c.service(profile.Munged, "start")); err != nil {
-		return err
+		return nil, err
 	}
 	// A slurmctld that answers is enough, whatever configuration it runs.
 	up, err := c.daemons.answers(ctx)
 	if err == nil && !up {
 		if err = c.daemons.start(ctx, false); errors.Is(err, errLost) { // of accounting alone, slurmctld serves without it
 			if up, unknown := c.daemons.answers(ctx); up || unknown != nil {
-				err = unknown
+				lost, err = err, unknown
 			}
 		}
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var names []string
 	for _, m := range c.rec.Joined {
 		names = append(names, m.Node)
 	}
 	if err := c.close(ctx, c.clusterTarget()); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.nodes.drain(ctx, owner.reason(c.stamp.ActionID), names...); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.jobs.end(ctx, c.clusterTarget(), jobFilter{}); err != nil {
-		return err
+		return nil, err
 	}
 	c.rec.reopen(c.clusterTarget())
-	return nil
+	return lost, nil
 }
 
 // remove removes jobs, whose usage is on berth/status then, workers, daemons, database, files, accounts, and the record
@@ -283,12 +283,14 @@ func (c lifecycle) remove(ctx context.Context) error {
 	return c.removeStack(ctx)
 }
 
-// endAll ends all jobs, and records their usage.
+// endAll ends all jobs, and records their usage. Lost accounting is not asked: a slurmctld that runs enters the cluster in
+// the new one, which then lacks the jobs of before.
 func (c lifecycle) endAll(ctx context.Context) error {
-	if err := c.drainCluster(ctx, drainStop); err != nil {
+	lost, err := c.drainCluster(ctx, drainStop)
+	if err != nil {
 		return err
 	}
-	if err := c.jobs.cancelPending(ctx, jobFilter{}); err != nil {
+	if err := cmp.Or(c.jobs.cancelPending(ctx, jobFilter{}), lost); err != nil {
 		return err
 	}
 	return c.recordLastUsage(ctx)
