@@ -61,6 +61,9 @@ func (c jobRecords) endRunaways(ctx context.Context) error {
 	if _, err := c.runChecked(ctx, fix); err != nil {
 		return err
 	}
+	if _, err := c.runChecked(ctx, c.sacctmgr(profile.LostArgs(c.stack.Cluster, lost...)...)); err != nil {
+		return err
+	}
 	c.log.Warn("jobs that slurmctld lost ended in the accounting database", "cluster", c.stack.Cluster, "jobs", lost)
 	return nil
 }

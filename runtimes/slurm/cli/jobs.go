@@ -54,14 +54,20 @@ type JobFiles struct {
 	Output, WorkDir string
 }
 
+// Lost is the state of a job that slurmctld accepted and does not have any more. It has not ended: nobody knows what became of it.
+const Lost = "LOST"
+
 // HasEnded reports whether the job has ended: every record with an end has, in any state.
 func (j *Job) HasEnded() bool {
 	return j.Ended > 0 || slices.Contains([]string{"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
 		"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}, j.State)
 }
 
-// jobColumns is the number of values of a job, each followed by the separator.
-const jobColumns = 16
+// The numbers of values of a job in squeue and in sacct, each followed by the separator.
+const (
+	queueColumns   = 16
+	accountColumns = 17
+)
 
 // QueueJobs returns the query for jobs that slurmctld has, with the arguments of
 // profile.QueueJobsArgs: each value ends with separator, which no user can guess.
@@ -74,7 +80,7 @@ func QueueJobs(separator string) Query[[]Job] {
 		if a.Exit != 0 {
 			return nil, a.failure()
 		}
-		return decodeJobs(a.Stdout, separator, queuedJob)
+		return decodeJobs(a.Stdout, separator, queueColumns, queuedJob)
 	}}
 }
 
@@ -144,7 +150,7 @@ func decodeIDs(out []byte) (ids []string, err error) {
 
 // AccountedJobs returns the query for jobs that slurmdbd has, with those of profile.AccountedJobsArgs.
 func AccountedJobs(separator string) Query[[]Job] {
-	return query(func(out []byte) ([]Job, error) { return decodeJobs(out, separator, accountedJob) }, "sacct")
+	return query(func(out []byte) ([]Job, error) { return decodeJobs(out, separator, accountColumns, accountedJob) }, "sacct")
 }
 
 // table splits an answer into the values of each job, which separator ends.
@@ -166,8 +172,8 @@ func table(out []byte, separator string, columns int) ([][]string, error) {
 	return rows, nil
 }
 
-func decodeJobs(out []byte, separator string, decode func([]string) Job) ([]Job, error) {
-	rows, err := table(out, separator, jobColumns)
+func decodeJobs(out []byte, separator string, columns int, decode func([]string) Job) ([]Job, error) {
+	rows, err := table(out, separator, columns)
 	if err != nil {
 		return nil, err
 	}
@@ -207,6 +213,9 @@ func accountedJob(v []string) Job {
 	j := job(v)
 	if n, err := strconv.Atoi(v[8]); err == nil { // otherwise UNLIMITED or Partition_Limit
 		j.Minutes = n
+	}
+	if v[16] == profile.LostComment {
+		j.State, j.Ended = Lost, 0
 	}
 	return j
 }

@@ -12,6 +12,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 	"berth/schema/queue"
@@ -19,6 +20,7 @@ import (
 
 // many is a host whose squeue and sacct have jobs, and print at most so many. A job is what follows its id in a row.
 type many struct {
+	comment string // of each job at sacct
 	*tools
 	jobs  map[string]string // rows by number, without the number at the end
 	most  int
@@ -65,7 +67,11 @@ func (h *many) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op)
 		separator = separator[:strings.IndexAny(separator, " ,")]
 		var rows strings.Builder
 		for _, id := range ids {
-			rows.WriteString(strings.ReplaceAll(h.jobs[id]+"|"+id+"|\n", "|", separator))
+			values := h.jobs[id] + "|" + id + "|"
+			if op.Run.Program == "sacct" {
+				values += h.comment + "|"
+			}
+			rows.WriteString(strings.ReplaceAll(values+"\n", "|", separator))
 		}
 		all = append(all, runtimes.Result{Data: []byte(rows.String())})
 	}
@@ -163,8 +169,8 @@ func TestKeyIsInTheLineOfTheSubmission(t *testing.T) {
 		sbatch(script.Path() + "/../x"):                                 false,
 		"sbatch --comment=berth/" + s.IdempotencyKey + "/" + s.Digest(): false,
 	} {
-		h := &many{tools: &tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: the queue is closed")}},
-			jobs: map[string]string{}, most: 9}
+		h := &many{tools: &tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: the queue is closed"),
+			"sdiag": {Data: []byte("DBD Agent queue size: 0\n")}}}, jobs: map[string]string{}, most: 9}
 		accounted := &accountedOnly{many: h, row: strings.ReplaceAll(row("12", "COMPLETED", line), "|ada|", "|"+s.User.Name+"|")}
 		job, err := queueAt(accounted).Submit(t.Context(), scope(schema.ModePassthrough, nil), s)
 		if !known {
@@ -173,6 +179,15 @@ func TestKeyIsInTheLineOfTheSubmission(t *testing.T) {
 		}
 		require.NoError(t, err, line)
 		require.Equal(t, []string{"12", s.IdempotencyKey}, []string{job.JobID, job.IdempotencyKey})
+
+		// Berth ended it in accounting, as slurmctld had lost it.
+		accounted.comment = profile.LostComment
+		_, err = queueAt(accounted).Submit(t.Context(), scope(schema.ModePassthrough, nil), s)
+		require.ErrorIs(t, err, queue.ErrDenied, "it is submitted again")
+		lost, err := queueAt(accounted).Job(t.Context(), scope(schema.ModePassthrough, nil), queue.Ref{JobID: "12"})
+		require.NoError(t, err)
+		require.Equal(t, cli.Lost, lost.State)
+		require.True(t, lost.Run.Ended.IsZero())
 	}
 }
 

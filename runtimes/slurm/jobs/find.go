@@ -23,9 +23,6 @@ func (q *Queue) find(ctx context.Context, at runtimes.QueueScope, ref queue.Ref)
 	return c, j, err
 }
 
-// lost is the state of a job that slurmctld accepted and does not have any more.
-const lost = "LOST"
-
 // find returns a job of the project: from slurmctld, else from slurmdbd. A job whose newest record at slurmdbd has no
 // end was lost by slurmctld in a crash, unless a call a moment later finds it.
 func (c *cluster) find(ctx context.Context, ref queue.Ref) (*cli.Job, error) {
@@ -59,7 +56,7 @@ func (c *cluster) find(ctx context.Context, ref queue.Ref) (*cli.Job, error) {
 		if err := c.confirmLost(ctx, j); err != nil {
 			return nil, err
 		}
-		j.State, j.Reason, j.Nodes = lost, "slurmctld accepted the job and lost it in a crash; submit it again", nil
+		j.State, j.Reason, j.Nodes = cli.Lost, "slurmctld accepted the job and lost it in a crash; submit it again", nil
 	}
 	return j, nil
 }

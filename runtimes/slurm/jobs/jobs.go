@@ -151,7 +151,7 @@ func (c *cluster) job(j *cli.Job) queue.Job {
 			out.Members = append(out.Members, m.Name)
 		}
 	}
-	if script, ok := c.script(j); ok && j.State != lost {
+	if script, ok := c.script(j); ok && j.State != cli.Lost {
 		out.IdempotencyKey, out.Durability = script.Key, queue.Durable
 		if !j.HasEnded() && c.o.Now().Sub(out.Submitted) < durableAfter {
 			out.Durability = queue.Accepted
@@ -186,7 +186,7 @@ func (q *Queue) Cancel(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	if err != nil {
 		return queue.Job{}, err
 	}
-	if j.HasEnded() || j.State == lost {
+	if j.HasEnded() || j.State == cli.Lost {
 		return c.job(j), nil
 	}
 	res, err := c.do(ctx, c.host, c.op("scancel", profile.CancelArgs(ref.JobID, j.User, c.filter)...))

@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// The columns of jobs in squeue and in sacct, in the same order.
+// The columns of jobs in squeue and in sacct, in the same order; the last one of sacct has no counterpart.
 const (
 	queueColumns = "JobArrayID,State,UserName,Account,Partition,SubmitTime,StartTime,EndTime,TimeLimit,NodeList,tres-alloc," +
 		"exit_code,Reason,Name,Command,JobID"
 	accountColumns = "JobID,State,User,Account,Partition,Submit,Start,End,TimelimitRaw,NodeList,AllocTRES," +
-		"ExitCode,Reason,JobName,SubmitLine,JobIDRaw"
+		"ExitCode,Reason,JobName,SubmitLine,JobIDRaw,AdminComment"
 	// Where a job wrote, which can be long: it is asked for one job.
 	queueFileColumns   = "JobArrayID,SubmitTime,STDOUT,WorkDir"
 	accountFileColumns = "JobID,Submit,SubmitLine,WorkDir"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"berth/runtimes"
@@ -40,6 +41,20 @@ func RunawayArgs(cluster string, fix bool) []string {
 		return append([]string{"-i"}, args...)
 	}
 	return args
+}
+
+// LostComment is the AdminComment of a job that slurmctld lost in a crash and that Berth ended in the accounting database.
+// Accounting has such a job as COMPLETED. Only an administrator can write an AdminComment.
+const LostComment = "berth:lost"
+
+// LostArgs returns the arguments with which sacctmgr marks jobs of a cluster as lost.
+func LostArgs(cluster string, ids ...int) []string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = strconv.Itoa(id)
+	}
+	return []string{"-i", "modify", "job", "where", "cluster=" + cluster, "jobid=" + strings.Join(words, ","), "set",
+		"admincomment=" + LostComment}
 }
 
 // RunawayAnswer is the only input of sacctmgr.
@@ -377,6 +392,7 @@ var accountingForms = func() []*expression {
 		`modify user where name=` + names + inCluster + ` set defaultaccount=` + name,
 		`modify user where name=` + names + ` set adminlevel=None`,
 		`delete user where name=` + names + place,
+		`modify job where` + inCluster + ` jobid=[0-9]{1,10}(?:,[0-9]{1,10})* set admincomment=` + LostComment,
 		`delete coordinator where name=` + names + ` account=` + name,
 	} {
 		all = append(all, compile(`^`+form+`$`))
