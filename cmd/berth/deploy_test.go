@@ -59,7 +59,7 @@ func TestOperatePageListsEachMetric(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(moduleRoot, "deploy/operate.md"))
 	require.NoError(t, err)
 	listed, registered := map[string]bool{}, map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(berth_[a-z_]+)` \\|").FindAllSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(berth_[a-z_]+|[a-z_]+_total)` \\|").FindAllSubmatch(page, -1) {
 		listed[string(m[1])] = true
 	}
 	for _, path := range goFiles(t) {
@@ -68,7 +68,7 @@ func TestOperatePageListsEachMetric(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`Name: *"(berth_[a-z_]+)"|gauge\("(berth_[a-z_]+)"`).FindAllSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile(`Name: *"(berth_[a-z_]+|[a-z_]+_total)"|gauge\("(berth_[a-z_]+)"`).FindAllSubmatch(text, -1) {
 			registered[string(m[1])+string(m[2])] = true
 		}
 	}

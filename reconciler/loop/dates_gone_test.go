@@ -47,7 +47,7 @@ func TestDatesOfDeletedDocumentsAreDropped(t *testing.T) {
 		{{Path: one, From: "x"}, {Path: two, From: "y"}},
 		{{Path: two, To: "z"}},
 	}}
-	f := newInForce()
+	f := newInForce(NewMetrics(nil))
 	dates := newDates(f, h, slog.New(slog.DiscardHandler))
 	date := func(main string) {
 		t.Helper()

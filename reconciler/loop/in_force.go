@@ -9,6 +9,8 @@ import (
 // inForce holds the state in force, and the reason why main's commit cannot be taken
 // over. Safe for concurrent use.
 type inForce struct {
+	metrics *Metrics
+
 	mu      sync.Mutex
 	state   *reconciler.State // nil before the first decision
 	tip     string            // last fetched commit of main
@@ -17,7 +19,7 @@ type inForce struct {
 	ready   chan struct{}     // closed once the state in force is known
 }
 
-func newInForce() *inForce { return &inForce{ready: make(chan struct{})} }
+func newInForce(m *Metrics) *inForce { return &inForce{metrics: m, ready: make(chan struct{})} }
 
 // current returns the state in force; nil before the first decision.
 func (f *inForce) current() *reconciler.State {
@@ -35,6 +37,7 @@ func (f *inForce) get() (st *reconciler.State, tip, frozen string) {
 
 // set replaces the state in force.
 func (f *inForce) set(st *reconciler.State) {
+	f.metrics.placed(st.Placement)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state = st

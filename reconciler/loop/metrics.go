@@ -7,10 +7,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"berth/reconciler"
+	"berth/reconciler/plan"
 	"berth/runtimes"
 )
 
-// Metrics are the metrics of the loop. Their names begin with berth_.
+// Metrics are the metrics of the loop. Their names begin with berth_, except those of the four counters of
+// requirement E11. No label has the name of a unit, tenant or node.
 type Metrics struct {
 	reconciles   *prometheus.CounterVec
 	durations    *prometheus.HistogramVec
@@ -20,6 +22,11 @@ type Metrics struct {
 	chainBroken  prometheus.Gauge
 
 	rollbacksExpired prometheus.Gauge
+
+	schedulingAttempts *prometheus.CounterVec
+	actions            *prometheus.CounterVec
+	retries            *prometheus.CounterVec
+	unhealthyNodes     *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics of a loop, and registers them with reg unless it is
@@ -45,11 +52,62 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		rollbacksExpired: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "berth_queue_rollbacks_expired",
 			Help: "Queue maps in force whose rollback has expired, and whose mode stays until somebody renews or removes the rollback."}),
+		schedulingAttempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scheduling_attempts_total", Help: "Searches for the nodes of a unit's members in a placement that came into force, by result: " +
+				"placed, or unschedulable if a member found no node."}, []string{"result"}),
+		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "reconciliation_actions_total", Help: "Actions of plans that were applied to units, by verb and result: done, failed, " +
+				"uncertain, or waiting (such as for jobs)."}, []string{"action", "result"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "retry_total", Help: "Retries of failed units, by kind: automatic (begun after the delay), or requested by a command or an " +
+				"operation."}, []string{"kind"}),
+		unhealthyNodes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "node_unhealthy_total", Help: "Transitions of nodes away from ready, by reason, such as unreachable (the host of a member " +
+				"did not answer)."}, []string{"reason"}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.reconciles, m.durations, m.runtimeCalls, m.statusWrites, m.frozen, m.chainBroken, m.rollbacksExpired)
+		reg.MustRegister(m.reconciles, m.durations, m.runtimeCalls, m.statusWrites, m.frozen, m.chainBroken, m.rollbacksExpired,
+			m.schedulingAttempts, m.actions, m.retries, m.unhealthyNodes)
 	}
 	return m
+}
+
+// placed counts the attempts of a placement that comes into force.
+func (m *Metrics) placed(p plan.Placement) {
+	for _, a := range p.Attempts() {
+		result := "placed"
+		if !a.Placed {
+			result = "unschedulable"
+		}
+		m.schedulingAttempts.WithLabelValues(result).Inc()
+	}
+}
+
+// acted counts the actions of a plan that were applied.
+func (m *Metrics) acted(outcomes []plan.Outcome) {
+	for _, o := range outcomes {
+		if o.State != plan.Skipped {
+			m.actions.WithLabelValues(string(o.Verb), string(o.State)).Inc()
+		}
+	}
+}
+
+// retriedAutomatically counts a retry that the loop begins.
+func (m *Metrics) retriedAutomatically() { m.retries.WithLabelValues("automatic").Inc() }
+
+// retriedOnRequest counts the retries of units that a person or a service account asked for.
+func (m *Metrics) retriedOnRequest(units int) {
+	m.retries.WithLabelValues("requested").Add(float64(units))
+}
+
+// CountUnhealthyNode counts the transition of a node away from ready. A reason that is none of NodeReason's counts as unknown.
+func (m *Metrics) CountUnhealthyNode(reason NodeReason) {
+	switch reason {
+	case NodeUnreachable, NodeNotReady, NodeLost:
+	default:
+		reason = NodeUnknown
+	}
+	m.unhealthyNodes.WithLabelValues(string(reason)).Inc()
 }
 
 func (m *Metrics) reconciled(t reconciler.Task, d time.Duration, err error) {

@@ -29,6 +29,7 @@ func newPulls(o *Options, rec *recorder, f *inForce, decider *decide.Decider) *p
 			Seen: func(before, after *schema.Desired) []schema.Diagnostic {
 				return UnverifiedPromotions(before, after, rec.status.Resource)
 			},
+			Retried: o.Metrics.retriedOnRequest,
 		},
 	})
 }

@@ -42,7 +42,7 @@ type Reconciler struct {
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
 	o = o.withDefaults()
-	r := &Reconciler{o: o, inForce: newInForce(), standby: &standby{peers: o.Peers, log: o.Log}}
+	r := &Reconciler{o: o, inForce: newInForce(o.Metrics), standby: &standby{peers: o.Peers, log: o.Log}}
 	r.queues = newQueues(&o, func(i reconciler.Item) string { return r.pulls.Owner(i.Pull) })
 	r.status = status.NewWriter(status.Options{
 		Repo: o.Repo, URL: o.Peers.URL, Window: o.Settings.Flush, Retention: o.Settings.Retention, Owed: o.Owed,
@@ -74,6 +74,7 @@ func New(o Options) *Reconciler {
 		attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,
 		interval: o.Settings.Interval, observing: o.Settings.Observe, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics,
 		usage:      r.usage,
+		silent:     newUnreachableNodes(o.Metrics),
 		continuing: map[schema.Key]string{}, reconciled: map[schema.Key]bool{},
 	}
 	r.artifacts = &artifactScanner{

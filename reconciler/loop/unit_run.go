@@ -111,6 +111,7 @@ func (r *unitRun) observe(ctx context.Context) {
 		backend = v.want.RuntimeBackend
 	}
 	r.metrics.called(backend, "observe", v.observed.Presence != plan.Unknown)
+	r.silent.observe(v.observed)
 	r.pulls.NoteJobs(v.observed)
 }
 
@@ -263,6 +264,9 @@ func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 		level = slog.LevelDebug // logged before, and repeated with each try
 	}
 	log.Log(ctx, level, "plan application started", "actions", len(p.Actions), "plan", reconciler.Short(p.Digest), "attempt", v.attempt)
+	if !r.resumed {
+		r.countRetry(p)
+	}
 	if !r.resumed && !r.gated.isKept() {
 		r.pulls.RollOuts.Acting(v.prev.Revision, v.prev.Key, len(p.Actions))
 	}
@@ -273,6 +277,7 @@ func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 	}
 	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{r.runtime, r.metrics, v.prev.RuntimeBackend}, Journal: r.journal,
 		RecordUsage: r.recordUsage, JobsLost: r.jobsLost, Correlation: correlations(v.operations), Log: log}, &p, stamp, v.attempt)
+	r.metrics.acted(outcomes)
 	for _, o := range outcomes {
 		if o.State == plan.Done {
 			continue
@@ -285,6 +290,17 @@ func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 			"state", string(o.State), "error", o.Error)
 	}
 	return outcomes
+}
+
+// countRetry counts the application of a plan as a retry if it is one. An operation that asks for one has ended the retry state
+// of the unit.
+func (r *unitRun) countRetry(p plan.Plan) {
+	if r.view.retry != nil {
+		r.metrics.retriedAutomatically()
+	}
+	if slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.RetryUnit }) {
+		r.metrics.retriedOnRequest(1)
+	}
 }
 
 // settle observes and plans again after actions were executed, and records the

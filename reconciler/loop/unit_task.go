@@ -23,6 +23,7 @@ type unitTask struct {
 	maxAttempts int
 	metrics     *Metrics
 	usage       *usageCollector
+	silent      *unreachableNodes
 
 	mu         sync.Mutex
 	continuing map[schema.Key]string // digest of the plan that a unit continues, which had to wait

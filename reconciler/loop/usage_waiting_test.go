@@ -147,7 +147,7 @@ func waitingUsage(t *testing.T) (branch *usageBranch, c *usageCollector, meter *
 		Presence: plan.Present, Complete: true,
 		Unit: &plan.Unit{Effective: schema.EffectiveUnit{AppSelection: schema.AppSelection{RuntimeBackend: "bare_metal"}}}}}
 	unit.BegunOn = "2026-10-30"
-	c = &usageCollector{recorder: &recorder{status: w, log: log, now: now}, inForce: newInForce(), repo: branch,
+	c = &usageCollector{recorder: &recorder{status: w, log: log, now: now}, inForce: newInForce(NewMetrics(nil)), repo: branch,
 		meters: map[string]runtimes.Meter{"bare_metal": meter}, timeout: time.Minute}
 	c.inForce.set(&reconciler.State{Effective: &schema.Effective{}, Desired: &schema.Desired{}})
 	branch.setDown(errors.New("the remote is down"))

@@ -160,8 +160,8 @@ func (c *competition) add(p *project) *placedProject {
 }
 
 // place places the units of c: first those that have members, so that a new instance
-// never takes a node that a growing one needs.
-func (c *competition) place() {
+// never takes a node that a growing one needs. It returns those for which it looked for nodes.
+func (c *competition) place() (attempts []Attempt) {
 	c.lent = loans(c.eff)
 	c.sorted = slices.SortedFunc(maps.Values(c.nodes), func(a, b *schema.Node) int { return cmp.Compare(a.Key.Name, b.Key.Name) })
 	var holding, fresh []*unit
@@ -174,9 +174,12 @@ func (c *competition) place() {
 		}
 	}
 	for _, u := range append(holding, fresh...) {
-		u.fill()
+		if u.fill() {
+			attempts = append(attempts, Attempt{u.key, len(u.blocked) == 0})
+		}
 		u.finish()
 	}
+	return attempts
 }
 
 // at returns the units on a node; nil for none.

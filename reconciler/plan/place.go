@@ -211,12 +211,14 @@ func (u *unit) housed() bool {
 	return len(u.members) == count && len(u.misplaced) == 0
 }
 
-// fill finds nodes for the members of u that have none or should move.
-func (u *unit) fill() {
+// fill finds nodes for the members of u that have none or should move. It returns false if there are no such members, or
+// the instance needs no nodes now.
+func (u *unit) fill() (tried bool) {
 	if u.housed() {
-		return
+		return false
 	}
-	mayMove := !u.idle()
+	isIdle := u.idle()
+	mayMove := !isIdle
 	if u.pinned() {
 		mayMove = false
 	}
@@ -224,6 +226,7 @@ func (u *unit) fill() {
 	if mayMove {
 		u.house()
 	}
+	return !isIdle
 }
 
 // move finds nodes for the members of u that should move, if may allows it, and leaves

@@ -12,8 +12,18 @@ import (
 // Successive results of one Placer share unchanged projects, so ChangedPlacement costs
 // only the differences. The zero Placement is that of an estate without instances.
 type Placement struct {
-	of map[string]*placedTenant
+	of       map[string]*placedTenant
+	attempts []Attempt
 }
+
+// Attempt is an instance for whose members the placement looked for nodes.
+type Attempt struct {
+	Key    schema.Key
+	Placed bool // every member has a node, on which it may stay
+}
+
+// Attempts returns the instances with members that had no node, or had to leave theirs. Callers must not change the value.
+func (p Placement) Attempts() []Attempt { return p.attempts }
 
 // The placements of a tenant, by project, and of a project, by instance.
 type (

@@ -156,7 +156,7 @@ func (p *project) instance(key schema.Key) *schema.EffectiveUnit {
 
 // place completes the placement of all tenants.
 func place(eff *schema.Effective, tenants tenants) Placement {
-	out := Placement{make(map[string]*placedTenant, len(tenants.of))}
+	out := Placement{of: make(map[string]*placedTenant, len(tenants.of))}
 	c := &competition{tenants: tenants, eff: eff, changed: occupancy{}, suitable: map[string][]*schema.Node{},
 		units: map[schema.Key]*unit{}}
 	for name, t := range tenants.of {
@@ -175,7 +175,7 @@ func place(eff *schema.Effective, tenants tenants) Placement {
 		}
 	}
 	if len(c.units) > 0 {
-		c.place()
+		out.attempts = c.place()
 	}
 	return out
 }

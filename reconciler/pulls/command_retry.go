@@ -22,6 +22,7 @@ func (c *commands) retry(ctx context.Context, r *request) (outcome, error) {
 		now.Retry = nil
 		return "", waits
 	})
+	c.Loop.Retried(len(retried))
 	switch {
 	case err != nil:
 		return outcome{}, err

@@ -44,6 +44,8 @@ type Loop struct {
 	Main  func() Main
 	Rules func(backend string) plan.Rules
 	Seen  func(before, after *schema.Desired) []schema.Diagnostic // findings about published bytes
+	// Retried is called with the number of units that a command has tried again.
+	Retried func(units int)
 }
 
 // Main is the loop's knowledge of main at one moment.
