@@ -29,7 +29,6 @@ type artifactScanner struct {
 	history  history
 	reader   runtimes.Artifacts // nil: bytes are not verified
 	interval time.Duration      // between two verifications of one resource
-	turns    tenantTurns
 
 	// Used by the scan only, of which one runs at a time.
 	desired      *schema.Desired // of the last scan
@@ -164,14 +163,9 @@ func artifactMoves(
 // verification.
 func (a *artifactScanner) verify(ctx context.Context, item reconciler.Item) (time.Duration, error) {
 	key, st := item.Unit, a.inForce.current()
-	if st == nil || a.reader == nil || !a.turns.take(key) {
+	if st == nil || a.reader == nil {
 		return 0, nil
 	}
-	defer func() {
-		if next, ok := a.turns.release(key); ok {
-			a.queues.add(reconciler.Item{Task: reconciler.TaskArtifact, Unit: next})
-		}
-	}()
 	p := publishedResource(st.Desired, key)
 	if p == nil || p.head.Suspend {
 		return 0, nil

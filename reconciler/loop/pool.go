@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"berth/reconciler"
+	"berth/reconciler/fair"
 )
 
 const (
@@ -22,11 +24,17 @@ const (
 	outsidePerWorker = 64
 )
 
+// share is how many of a number of places one tenant may have: others find a free one, whatever that tenant does.
+func share(places int) int { return max(1, places*3/4) }
+
 // pool runs the items of one queue. It bounds the number of goroutines and keeps
 // hanging items from delaying the others:
 //
 //   - At most workers items run at a time. Tenants take turns, and the items of a tenant
 //     run in the order they came.
+//
+//   - At most perTenant items of a tenant run at a time, slow ones included. They are fewer
+//     than may be slow, so those of one tenant never hold all workers.
 //
 //   - An item that takes longer than slow gives its worker to the next item and
 //     runs on beside them, up to maxHanging such items. Beyond that it keeps its
@@ -38,40 +46,45 @@ const (
 //   - Items without a key, of which there are few, start at once.
 //
 //   - An item that waits for its record on the remote gives its worker away for that time
-//     (withoutWorker), up to outsidePerWorker of them for each worker, so that one commit has the
-//     records of many. It gets a worker again at the turn of its tenant.
+//     (withoutWorker), so that one commit has the records of many. It gets a worker again at the
+//     turn of its tenant. While outsidePerWorker of them for each worker wait, or the share of its
+//     tenant, no further item starts: it could not wait without a worker.
 //
 // The queue hands out no item twice at a time, so no two workers run the same one.
 type pool struct {
 	queue      workqueue.TypedInterface[reconciler.Item]
 	workers    int
 	maxHanging int
+	perTenant  int // items of one tenant that run at a time, of those that were slow and of the others; 0: its share of maxHanging
 	do         func(context.Context, reconciler.Item)
 
-	wg      sync.WaitGroup
-	mu      sync.Mutex
-	prompt  line
-	hanging line
-	aside   int                      // items of prompt that gave their worker away
-	outside int                      // items that wait without a worker
-	wasSlow map[reconciler.Item]bool // items that took longer than slow in their last run
+	wg        sync.WaitGroup
+	mu        sync.Mutex
+	prompt    line
+	hanging   line
+	aside     int                      // items of prompt that gave their worker away
+	outside   int                      // items that wait without a worker
+	outsideOf map[string]int           // those of each tenant
+	wasSlow   map[reconciler.Item]bool // items that took longer than slow in their last run
 }
 
 // line is the items that wait for a worker.
 type line struct {
-	waiting     *fairQueue
+	waiting     *fair.Queue[reconciler.Item]
 	returning   map[reconciler.Item]chan struct{} // of items in waiting that had a worker and need one again
+	running     map[string]int                    // items of each tenant that have a worker, or gave it away for good
 	busy, limit int
 }
 
 func newLine(limit int) line {
-	return line{waiting: newFairQueue(tenantOf), returning: map[reconciler.Item]chan struct{}{}, limit: limit}
+	return line{waiting: fair.NewQueue(tenantOf), returning: map[reconciler.Item]chan struct{}{}, running: map[string]int{}, limit: limit}
 }
 
 // run works until the queue is shut down, and waits for the running items.
 func (p *pool) run(ctx context.Context) {
 	p.prompt, p.hanging = newLine(p.workers), newLine(p.maxHanging)
-	p.wasSlow = map[reconciler.Item]bool{}
+	p.wasSlow, p.outsideOf = map[reconciler.Item]bool{}, map[string]int{}
+	p.perTenant = cmp.Or(p.perTenant, share(p.maxHanging))
 	defer p.wg.Wait()
 	for {
 		item, down := p.queue.Get()
@@ -96,14 +109,32 @@ func (p *pool) run(ctx context.Context) {
 	}
 }
 
+// add adds to a count. A count of 0 has no entry.
+func add(counts map[string]int, of string, n int) {
+	if counts[of] += n; counts[of] == 0 {
+		delete(counts, of)
+	}
+}
+
 // tenantOf is the owner of a unit's item.
 func tenantOf(i reconciler.Item) string { return i.Unit.Tenant }
 
+// mayRun reports whether an item of a line may have a worker.
+func (p *pool) mayRun(l *line, tenant string, item reconciler.Item) bool {
+	most := p.workers * outsidePerWorker
+	return l.running[tenant] < p.perTenant &&
+		(l.returning[item] != nil || p.outside < most && p.outsideOf[tenant] < share(most))
+}
+
 // startLocked gives the free workers of a line to the items that wait in it.
 func (p *pool) startLocked(ctx context.Context, l *line) {
-	for l.busy < l.limit && l.waiting.Len() > 0 {
-		item := l.waiting.Pop()
+	for l.busy < l.limit {
+		item, ok := l.waiting.PopIf(func(tenant string, i reconciler.Item) bool { return p.mayRun(l, tenant, i) })
+		if !ok {
+			return
+		}
 		l.busy++
+		add(l.running, tenantOf(item), 1)
 		if back := l.returning[item]; back != nil {
 			delete(l.returning, item)
 			close(back)
@@ -116,14 +147,15 @@ func (p *pool) startLocked(ctx context.Context, l *line) {
 // work runs one item of a line.
 func (p *pool) work(ctx context.Context, l *line, item reconciler.Item) {
 	defer p.queue.Done(item)
-	t := &turn{pool: p, line: l, item: item, began: time.Now(), since: time.Now()}
-	t.patience = time.AfterFunc(slow, func() { t.stepAside(ctx) })
+	t := &turn{pool: p, line: l, item: item, began: time.Now(), since: time.Now(), ctx: ctx}
+	t.patience = time.AfterFunc(slow, t.stepAside)
 	defer t.patience.Stop()
 	p.do(context.WithValue(ctx, turnKey{}, t), item)
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.ended = true
+	add(l.running, tenantOf(item), -1)
 	if t.isAside {
 		p.aside--
 	} else {
@@ -140,6 +172,7 @@ func (p *pool) work(ctx context.Context, l *line, item reconciler.Item) {
 // turn is one run of an item with a worker. The lock of the pool guards it.
 type turn struct {
 	*pool
+	ctx       context.Context // of the pool
 	line      *line
 	item      reconciler.Item
 	began     time.Time
@@ -152,14 +185,14 @@ type turn struct {
 }
 
 // stepAside gives the worker of an item that takes long to the next one.
-func (t *turn) stepAside(ctx context.Context) {
+func (t *turn) stepAside() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ended && !t.isOutside && !t.isAside && time.Since(t.since) >= slow && t.line == &t.prompt && t.aside < t.maxHanging {
 		t.isAside = true
 		t.aside++
 		t.line.busy--
-		t.startLocked(ctx, t.line)
+		t.startLocked(t.ctx, t.line)
 	}
 }
 
@@ -170,38 +203,40 @@ type turnKey struct{}
 // that time. It returns once the item has a worker again.
 func withoutWorker(ctx context.Context, wait func() error) error {
 	t, ok := ctx.Value(turnKey{}).(*turn)
-	if !ok || !t.leave(ctx) {
+	if !ok || !t.leave() {
 		return wait()
 	}
 	began := time.Now()
 	err := wait()
-	t.enter(ctx, time.Since(began))
+	t.enter(time.Since(began))
 	return err
 }
 
-// leave gives the worker away; false: the item has none, or too many wait already.
-func (t *turn) leave(ctx context.Context) bool {
+// leave gives the worker away; false: the item has none.
+func (t *turn) leave() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.isAside || t.outside >= t.workers*outsidePerWorker {
+	if t.isAside {
 		return false
 	}
 	t.patience.Stop()
 	t.isOutside = true
 	t.outside++
+	add(t.outsideOf, tenantOf(t.item), 1)
+	add(t.line.running, tenantOf(t.item), -1)
 	t.line.busy--
-	t.startLocked(ctx, t.line)
+	t.startLocked(t.ctx, t.line)
 	return true
 }
 
 // enter waits for a worker, at the turn of the tenant and before its other items. The patience with
 // the item begins anew.
-func (t *turn) enter(ctx context.Context, waited time.Duration) {
+func (t *turn) enter(waited time.Duration) {
 	t.mu.Lock()
 	mine := make(chan struct{})
 	t.line.returning[t.item] = mine
 	t.line.waiting.PushFirst(t.item)
-	t.startLocked(ctx, t.line)
+	t.startLocked(t.ctx, t.line)
 	t.mu.Unlock()
 	began := time.Now()
 	<-mine // others end or step aside
@@ -209,7 +244,10 @@ func (t *turn) enter(ctx context.Context, waited time.Duration) {
 	defer t.mu.Unlock()
 	t.isOutside = false
 	t.outside--
+	add(t.outsideOf, tenantOf(t.item), -1)
 	t.waited += waited + time.Since(began)
 	t.since = time.Now()
 	t.patience.Reset(slow)
+	t.startLocked(t.ctx, &t.prompt) // items of the tenant may wait for this place
+	t.startLocked(t.ctx, &t.pool.hanging)
 }

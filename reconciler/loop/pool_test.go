@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,7 +114,7 @@ func TestHangingItemsDoNotDelayOthers(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.LessOrEqual(t, load.longest("well-"), 7*time.Second)
 		require.LessOrEqual(t, load.longest("estate"), 6*time.Second)
-		round := hanging / (workers * hangingPerWorker) * observeTimeout
+		round := time.Duration(hanging/share(workers*hangingPerWorker)) * observeTimeout
 		require.LessOrEqual(t, load.longest("hang-"), round+2*observeTimeout, "hanging units reconciled in turn")
 		require.LessOrEqual(t, load.most, workers+2*workers*hangingPerWorker+1)
 		require.Greater(t, load.most, workers*hangingPerWorker, "the test does not load the pool")
@@ -151,7 +152,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 // Items that wait for their record wait together, and need no worker for that. They work with the
 // same few workers as before.
 func TestItemsWaitWithoutWorker(t *testing.T) {
-	const workers, items = 2, 2 * outsidePerWorker
+	const workers, items = 2, 2 * outsidePerWorker * 3 / 4 // the share of a tenant
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
 		var mu sync.Mutex
@@ -230,7 +231,7 @@ func TestPoolBoundsSlowItems(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 		}}
 		for i := range 10 * workers * hangingPerWorker {
-			queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint(i))})
+			queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey(fmt.Sprint("t", i%3), "p", fmt.Sprint(i))})
 		}
 		ended := make(chan struct{})
 		go func() { p.run(t.Context()); close(ended) }()
@@ -242,23 +243,38 @@ func TestPoolBoundsSlowItems(t *testing.T) {
 	})
 }
 
-// Beyond the bound, an item that waits keeps its worker, as one that works.
-func TestItemsBeyondTheBoundKeepTheirWorker(t *testing.T) {
+// While as many items of a tenant wait without a worker as may, no further one of it starts: it could not wait without one.
+// Items of another tenant start, up to the bound of all.
+func TestItemsThatCouldNotWaitDoNotStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &pool{workers: 1, outside: outsidePerWorker, prompt: newLine(1)}
-		p.prompt.busy = 1
-		at := &turn{pool: p, line: &p.prompt, patience: time.NewTimer(time.Hour)}
-		ctx := context.WithValue(t.Context(), turnKey{}, at)
-		require.NoError(t, withoutWorker(ctx, func() error {
-			require.Equal(t, 1, p.prompt.busy)
-			return nil
-		}))
-		p.outside--
-		require.NoError(t, withoutWorker(ctx, func() error {
-			require.Zero(t, p.prompt.busy)
-			return nil
-		}))
-		require.Equal(t, 1, p.prompt.busy)
+		const workers, most = 2, 2 * outsidePerWorker
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
+		recorded := make(chan struct{})
+		var ran atomic.Int64
+		p := &pool{queue: queue, workers: workers, maxHanging: workers * hangingPerWorker, do: func(ctx context.Context, _ reconciler.Item) {
+			require.NoError(t, withoutWorker(ctx, func() error { <-recorded; return nil }))
+			ran.Add(1)
+		}}
+		fill := func(tenant string) {
+			for i := range most {
+				queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey(tenant, "p", fmt.Sprint(i))})
+			}
+			synctest.Wait()
+		}
+		ended := make(chan struct{})
+		go func() { p.run(t.Context()); close(ended) }()
+		fill("large")
+		require.InDelta(t, share(most), p.outside, workers-1, "those that run may still leave")
+		require.Zero(t, p.prompt.busy, "no worker waits")
+		fill("other")
+		require.InDelta(t, most, p.outside, workers-1)
+		require.Zero(t, p.prompt.busy)
+		queue.ShutDown()
+		close(recorded)
+		<-ended
+		require.EqualValues(t, 2*most, ran.Load())
+		require.Empty(t, p.outsideOf)
+		require.Empty(t, p.prompt.running)
 	})
 }
 
@@ -268,7 +284,7 @@ func TestReturningItemsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
 		var order []string // the pool has one worker
-		recorded := make(chan struct{})
+		items, recorded := share(outsidePerWorker), make(chan struct{})
 		p := &pool{queue: queue, workers: 1, maxHanging: hangingPerWorker, do: func(ctx context.Context, i reconciler.Item) {
 			if i.Unit.Tenant == "large" {
 				require.NoError(t, withoutWorker(ctx, func() error { <-recorded; return nil }))
@@ -276,19 +292,95 @@ func TestReturningItemsTakeTurns(t *testing.T) {
 			time.Sleep(time.Second)
 			order = append(order, i.Unit.Tenant)
 		}}
-		for i := range outsidePerWorker {
+		for i := range items {
 			queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("large", "p", fmt.Sprint(i))})
 		}
 		ended := make(chan struct{})
 		go func() { p.run(t.Context()); close(ended) }()
 		synctest.Wait()
-		require.Equal(t, outsidePerWorker, p.outside)
+		require.Equal(t, items, p.outside)
 		close(recorded)
 		synctest.Wait()
 		queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("small", "p", "one")})
 		queue.ShutDown()
 		<-ended
 		require.Contains(t, order[:3], "small")
-		require.Len(t, order, outsidePerWorker+1)
+		require.Len(t, order, items+1)
 	})
+}
+
+// Requirement E9: 10,000 changed units of one tenant delay those of 20 others little: 99 of 100 of these are reconciled after at
+// most twice the time that they need without that tenant, whatever its units wait for.
+func TestLargeTenantDoesNotDelayOthers(t *testing.T) {
+	const others, each = 20, 5
+	record := func(ctx context.Context) { // the next commit of berth/status has the records of all who wait
+		_ = withoutWorker(ctx, func() error {
+			now := time.Now()
+			time.Sleep(now.Truncate(time.Second).Add(time.Second).Sub(now))
+			return nil
+		})
+	}
+	quick := func(ctx context.Context) {
+		time.Sleep(20 * time.Millisecond)
+		record(ctx)
+		time.Sleep(20 * time.Millisecond)
+	}
+	for name, large := range map[string]func(context.Context){
+		"units that wait for their records": quick,
+		"slow units":                        func(context.Context) { time.Sleep(10 * time.Minute) },
+		"slow units after their records": func(ctx context.Context) {
+			record(ctx)
+			time.Sleep(10 * time.Minute)
+		},
+	} {
+		// took returns how long the units of the others took, which change while n units of the large tenant are reconciled.
+		took := func(t *testing.T, n int) (all []time.Duration) {
+			synctest.Test(t, func(t *testing.T) {
+				queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
+				var mu sync.Mutex
+				var changed time.Time
+				ctx, cancel := context.WithCancel(t.Context())
+				p := &pool{queue: queue, workers: 4, maxHanging: 4 * hangingPerWorker, do: func(ctx context.Context, i reconciler.Item) {
+					switch {
+					case ctx.Err() != nil:
+					case i.Unit.Tenant == "large":
+						large(ctx)
+					default:
+						quick(ctx)
+						mu.Lock()
+						defer mu.Unlock()
+						all = append(all, time.Since(changed))
+					}
+				}}
+				ended := make(chan struct{})
+				go func() { p.run(ctx); close(ended) }()
+				change := func(tenant string, n int) {
+					for i := range n {
+						queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey(tenant, "p", fmt.Sprint(i))})
+					}
+				}
+				change("large", n)
+				time.Sleep(30 * time.Second)
+				changed = time.Now()
+				for i := range others {
+					change(fmt.Sprint("other-", i), each)
+				}
+				time.Sleep(time.Minute)
+				cancel()
+				queue.ShutDown()
+				<-ended
+			})
+			require.Len(t, all, others*each)
+			slices.Sort(all)
+			return all
+		}
+		t.Run(name, func(t *testing.T) {
+			alone, beside := took(t, 0), took(t, 10_000)
+			for _, percent := range []int{50, 99} {
+				at := others * each * percent / 100
+				t.Logf("%d %%: %s alone, %s beside", percent, alone[at], beside[at])
+				require.LessOrEqual(t, beside[at], 2*alone[at])
+			}
+		})
+	}
 }

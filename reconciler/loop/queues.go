@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"berth/reconciler"
+	"berth/reconciler/fair"
 	"berth/schema"
 )
 
@@ -37,6 +38,7 @@ type queue struct {
 	workqueue.TypedRateLimitingInterface[reconciler.Item]
 	workers  int
 	hanging  int                          // slow items that may run beside the workers, see pool
+	ofTenant int                          // items of one tenant that run at a time in a pool; 0: the default of pool
 	dropGone bool                         // an item whose subject does not exist is dropped
 	maxTries int                          // of one item in a row; 0: no limit
 	ownerOf  func(reconciler.Item) string // owners take turns; nil: first come, first served
@@ -46,7 +48,7 @@ func newQueue(q queue) *queue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconciler.Item](500*time.Millisecond, 30*time.Second)
 	c := workqueue.TypedRateLimitingQueueConfig[reconciler.Item]{}
 	if q.ownerOf != nil {
-		items := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconciler.Item]{Queue: newFairQueue(q.ownerOf)})
+		items := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconciler.Item]{Queue: fair.NewQueue(q.ownerOf)})
 		c.DelayingQueue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconciler.Item]{Queue: items})
 	}
 	q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, c)
@@ -78,14 +80,16 @@ type queues struct {
 	watch   func(reconciler.Item) (ended func(done bool))
 }
 
-// newQueues makes the queues. authorOf is the owner of an item of plans.
-func newQueues(o *Options, authorOf func(reconciler.Item) string) *queues {
+// newQueues makes the queues. ownerOf is the owner of an item of plans, or of the forge.
+func newQueues(o *Options, ownerOf func(reconciler.Item) string) *queues {
 	return &queues{
-		hosts:     newQueue(queue{workers: o.Settings.Workers, hanging: o.Settings.Workers * hangingPerWorker}),
-		forge:     newQueue(queue{workers: forgeWorkers, dropGone: true}),
-		plans:     newQueue(queue{workers: planWorkers, dropGone: true, maxTries: maxPlanTries, ownerOf: authorOf}),
-		artifacts: newQueue(queue{workers: artifactWorkers, hanging: artifactWorkers * hangingPerWorker}),
-		log:       o.Log, now: o.Now, metrics: o.Metrics, watch: o.Hooks.Watch,
+		hosts: newQueue(queue{workers: o.Settings.Workers, hanging: o.Settings.Workers * hangingPerWorker}),
+		forge: newQueue(queue{workers: forgeWorkers, dropGone: true, ownerOf: ownerOf}),
+		plans: newQueue(queue{workers: planWorkers, dropGone: true, maxTries: maxPlanTries, ownerOf: ownerOf}),
+		artifacts: newQueue(queue{
+			workers: artifactWorkers, hanging: artifactWorkers * hangingPerWorker, ofTenant: artifactWorkers / 2,
+		}),
+		log: o.Log, now: o.Now, metrics: o.Metrics, watch: o.Hooks.Watch,
 	}
 }
 
@@ -121,7 +125,7 @@ func (q *queues) run(ctx context.Context) {
 			wg.Go(func() { one.serve(ctx, q.reconcile) })
 			continue
 		}
-		p := &pool{queue: one, workers: one.workers, maxHanging: one.hanging, do: q.reconcile}
+		p := &pool{queue: one, workers: one.workers, maxHanging: one.hanging, perTenant: one.ofTenant, do: q.reconcile}
 		wg.Go(func() { p.run(ctx) })
 	}
 }

@@ -43,7 +43,7 @@ type Reconciler struct {
 func New(o Options) *Reconciler {
 	o = o.withDefaults()
 	r := &Reconciler{o: o, inForce: newInForce(o.Metrics), standby: &standby{peers: o.Peers, log: o.Log}}
-	r.queues = newQueues(&o, func(i reconciler.Item) string { return r.pulls.Owner(i.Pull) })
+	r.queues = newQueues(&o, func(i reconciler.Item) string { return r.pulls.Owner(i) })
 	r.status = status.NewWriter(status.Options{
 		Repo: o.Repo, URL: o.Peers.URL, Window: o.Settings.Flush, Retention: o.Settings.Retention, Owed: o.Owed,
 		OnPush: o.Metrics.pushed, OnCheck: o.Metrics.chain, Log: o.Log, Now: o.Now,

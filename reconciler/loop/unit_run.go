@@ -35,6 +35,7 @@ type unitRun struct {
 // reconcile brings one unit to the state in force. It returns the delay until the unit
 // is reconciled again.
 func (t *unitTask) reconcile(ctx context.Context, item reconciler.Item) (time.Duration, error) {
+	ctx = runtimes.WithTenant(ctx, item.Unit.Tenant)
 	r := &unitRun{unitTask: t}
 	if !r.begin(item.Unit) {
 		return 0, nil

@@ -140,7 +140,7 @@ type metered struct {
 
 // collectUnit writes the open days of a unit, and closes those that are over.
 func (c *usageCollector) collectUnit(ctx context.Context, m metered, meter runtimes.Meter) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(runtimes.WithTenant(ctx, m.prev.Key.Tenant), c.timeout)
 	defer cancel()
 	unlock, err := c.lock(ctx, m.cluster)
 	if err != nil {

@@ -52,14 +52,17 @@ func (p *Planner) Heard(pull int) (known bool) {
 	return known
 }
 
-// Owner is who takes turns with others in the planning of pull requests: the author of a pull
-// request, or for 0 nobody's. Those that were not read yet share their turns.
-func (p *Planner) Owner(pull int) string {
-	if pull == 0 {
-		return ""
+// Owner is who takes turns with others in the work on pull requests: the author of a pull request, the
+// tenant of a roll-out, or else the task. Pull requests that were not read yet share their turns.
+func (p *Planner) Owner(i reconciler.Item) string {
+	switch i.Task {
+	case reconciler.TaskPull:
+		login, _ := p.open.author(i.Pull)
+		return "author " + login
+	case reconciler.TaskRollout:
+		return "tenant " + p.reporter.rollouts.tenantOf(i.Commit)
 	}
-	login, _ := p.open.author(pull)
-	return "author " + login
+	return string(i.Task)
 }
 
 // List finds the changes that webhooks may have missed: new, changed and closed pull requests,

@@ -85,6 +85,20 @@ func (r *RollOuts) Begin(commit string, held []schema.Held) {
 	})
 }
 
+// tenantOf returns the first tenant, in order of names, with units that a commit changed; "": none is known.
+func (r *RollOuts) tenantOf(commit string) (tenant string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o := r.of[commit]; o != nil {
+		for key := range o.units {
+			if tenant == "" || key.Tenant < tenant {
+				tenant = key.Tenant
+			}
+		}
+	}
+	return tenant
+}
+
 // isWhole reports whether all units of a commit are known.
 func (r *RollOuts) isWhole(commit string) (whole bool) {
 	r.with(commit, func(o *rollout) { whole = o.whole })

@@ -1,0 +1,116 @@
+package fair_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/fair"
+)
+
+// Requirement E9: one owner that waits 10,000 times for a slot delays 20 others that come later by few turns: 99 of 100 of
+// them wait at most twice as long as without it.
+func TestSlotsAreSharedByTurns(t *testing.T) {
+	const size, others, each = 4, 20, 10
+	waits := func(t *testing.T, large int) (all []time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			s := fair.NewSlots(size, size)
+			var mu sync.Mutex
+			use := func(owner string) time.Duration {
+				began := time.Now()
+				give, err := s.Take(t.Context(), owner)
+				require.NoError(t, err)
+				defer give()
+				waited := time.Since(began)
+				time.Sleep(time.Second)
+				return waited
+			}
+			var wg sync.WaitGroup
+			for range large {
+				wg.Go(func() { use("large") })
+			}
+			synctest.Wait()
+			for i := range others {
+				for range each {
+					wg.Go(func() {
+						waited := use(fmt.Sprint(i))
+						mu.Lock()
+						defer mu.Unlock()
+						all = append(all, waited)
+					})
+				}
+			}
+			wg.Wait()
+		})
+		slices.Sort(all)
+		return all
+	}
+	alone, beside := waits(t, 0), waits(t, 10_000)
+	p99 := others * each * 99 / 100
+	require.LessOrEqual(t, beside[p99], 2*alone[p99])
+	require.LessOrEqual(t, beside[len(beside)/2], 2*alone[len(alone)/2])
+}
+
+// An owner that gives up waiting takes no slot, also when it gets one in the same moment.
+func TestCancelledWaiterTakesNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fair.NewSlots(1, 1)
+		give, err := s.Take(t.Context(), "a")
+		require.NoError(t, err)
+		impatient, why := errors.New("no answer"), make(chan error, 100)
+		for range cap(why) {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, impatient)
+			defer cancel()
+			go func() {
+				give, err := s.Take(ctx, "b")
+				if err == nil {
+					give()
+				}
+				why <- err
+			}()
+		}
+		time.Sleep(time.Second)
+		give()
+		synctest.Wait()
+		for range cap(why) {
+			if err := <-why; err != nil {
+				require.ErrorIs(t, err, impatient)
+			}
+		}
+		give, err = s.Take(t.Context(), "c")
+		require.NoError(t, err)
+		give()
+	})
+}
+
+// However long an owner keeps its slots, others find a free one.
+func TestOwnerKeepsNoMoreThanItsSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fair.NewSlots(4, 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 10 {
+			go func() {
+				if give, err := s.Take(ctx, "large"); err == nil {
+					<-ctx.Done()
+					give()
+				}
+			}()
+		}
+		synctest.Wait()
+		began := time.Now()
+		for range 10 {
+			give, err := s.Take(t.Context(), "small")
+			require.NoError(t, err)
+			give()
+		}
+		require.Zero(t, time.Since(began))
+		cancel()
+	})
+}
