@@ -49,6 +49,20 @@ type Hosts interface {
 	Close() error
 }
 
+// WithTenant returns a context whose calls to hosts take turns with those of other tenants; "": the platform's.
+func WithTenant(ctx context.Context, tenant string) context.Context {
+	return context.WithValue(ctx, tenantKey{}, tenant)
+}
+
+// TenantOf returns the tenant that calls with a context are for; "": the platform.
+func TenantOf(ctx context.Context) string {
+	tenant, _ := ctx.Value(tenantKey{}).(string)
+	return tenant
+}
+
+// tenantKey is the key of the tenant in the context of a call.
+type tenantKey struct{}
+
 // Host does operations on a host through berth-host. It is safe for concurrent use.
 // Do sends ops as one batch, which runs in order and stops at the first failure. It
 // returns the results of the ops that succeeded. The error is an *OpError of the op

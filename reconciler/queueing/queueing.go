@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"berth/reconciler/fair"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/schema"
@@ -50,7 +51,7 @@ type Service struct {
 	usage *observations[usage.LiveUsage] // of all projects
 	mu    sync.Mutex
 	// slots are the calls under way by host, and by host and caller.
-	slots map[string]chan struct{}
+	slots map[string]*fair.Slots
 }
 
 // New returns a Service.
@@ -59,17 +60,30 @@ func New(o Options) *Service {
 		o.Submitted = func(Caller, string, queue.Job, error) {}
 	}
 	return &Service{
-		o: o, slots: map[string]chan struct{}{}, jobs: newObservations[[]queue.Job](observeEvery, 0),
+		o: o, slots: map[string]*fair.Slots{}, jobs: newObservations[[]queue.Job](observeEvery, 0),
 		nodes: newObservations[[]queue.Node](observeEvery, 0), usage: newObservations[usage.LiveUsage](usageEvery, observeEvery),
 	}
 }
 
-// enter waits for a free slot of the caller, then of its tenant, then of the host of the control plane.
-// So the calls of one tenant leave slots to others, however many people make them. The caller calls
-// leave when its call has ended.
-func (s *Service) enter(ctx context.Context, u *plan.Unit, tenant, caller string) (leave func(), err error) {
+// entry says for whom a call takes slots.
+type entry struct {
+	class  string // the tenant, or the kind of an observation for several
+	owner  string // who takes turns in the class
+	caller string
+	tenant string // whose turn it is at hosts
+}
+
+// observationOf is the entry of an observation of a unit, with a class of its own.
+func observationOf(unit schema.Key, class string) entry {
+	return entry{class: class, owner: unit.Tenant, caller: unit.String(), tenant: unit.Tenant}
+}
+
+// enter waits for a free slot of the caller, then of the class, then of the host of the control plane. So the calls of one
+// tenant leave slots to others, however many people make them. Owners take turns in a class, and classes at the host. The caller
+// makes the call with the context that enter returns, and calls leave when it has ended.
+func (s *Service) enter(ctx context.Context, u *plan.Unit, by entry) (call context.Context, leave func(), err error) {
 	control, _ := u.Control()
-	tenant = control.Node + " " + tenant
+	class := control.Node + " " + by.class
 	var taken []func()
 	leave = func() {
 		for _, give := range taken {
@@ -77,36 +91,34 @@ func (s *Service) enter(ctx context.Context, u *plan.Unit, tenant, caller string
 		}
 	}
 	for _, bound := range []struct {
-		name string
-		size int
-	}{{tenant + " " + caller, perCaller}, {tenant, perTenant}, {control.Node, perControl}} {
-		give, err := s.take(ctx, bound.name, bound.size)
+		name  string
+		size  int
+		owner string
+	}{{class + " " + by.caller, perCaller, ""}, {class, perTenant, by.owner}, {control.Node, perControl, by.class}} {
+		give, err := s.take(ctx, bound.name, bound.size, bound.owner)
 		if err != nil {
 			leave()
-			return nil, err
+			return nil, nil, err
 		}
 		taken = append(taken, give)
 	}
-	return leave, nil
+	return runtimes.WithTenant(ctx, by.tenant), leave, nil
 }
 
-func (s *Service) take(ctx context.Context, name string, size int) (leave func(), err error) {
+func (s *Service) take(ctx context.Context, name string, size int, owner string) (leave func(), err error) {
 	s.mu.Lock()
-	slot := s.slots[name]
-	if slot == nil {
-		slot = make(chan struct{}, size)
-		s.slots[name] = slot
+	slots := s.slots[name]
+	if slots == nil {
+		slots = fair.NewSlots(size, size)
+		s.slots[name] = slots
 	}
 	s.mu.Unlock()
-	wait := time.NewTimer(patience)
-	defer wait.Stop()
-	select {
-	case slot <- struct{}{}:
-		return func() { <-slot }, nil
-	case <-wait.C:
-	case <-ctx.Done():
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if leave, err = slots.Take(ctx, owner); err != nil {
+		return nil, fmt.Errorf("%w: too many calls wait for this scheduler; ask less often", queue.ErrUnavailable)
 	}
-	return nil, fmt.Errorf("%w: too many calls wait for this scheduler; ask less often", queue.ErrUnavailable)
+	return leave, nil
 }
 
 // Caller asks for an instance of a project.
@@ -125,6 +137,11 @@ type scope struct {
 	caller string // login; the service accounts of a project are one caller
 	queue  runtimes.Queue
 	view   plan.View
+}
+
+// entry is that of a call for the caller.
+func (s scope) entry() entry {
+	return entry{class: s.tenant, owner: s.caller, caller: s.caller, tenant: s.tenant}
 }
 
 // scope finds the queue of a call. It asks no host.
@@ -160,13 +177,14 @@ func (s *Service) scope(c Caller) (scope, error) {
 	return scope{to, key, c.Instance.Tenant, cmp.Or(c.Login, c.Instance.ProjectID()), at, view}, nil
 }
 
-// turn finds the queue of a call and waits for its turn at the host. The caller calls leave unless there is an error.
-func (s *Service) turn(ctx context.Context, c Caller) (at scope, leave func(), err error) {
+// turn finds the queue of a call and waits for its turn at the host. The caller makes the call with the context that it returns,
+// and calls leave unless there is an error.
+func (s *Service) turn(ctx context.Context, c Caller) (call context.Context, at scope, leave func(), err error) {
 	if at, err = s.scope(c); err != nil {
-		return scope{}, nil, err
+		return nil, scope{}, nil, err
 	}
-	leave, err = s.enter(ctx, at.Unit, at.tenant, at.caller)
-	return at, leave, err
+	call, leave, err = s.enter(ctx, at.Unit, at.entry())
+	return call, at, leave, err
 }
 
 // changed notes that the caller may have changed the queue, also by a call that failed: its answer may be lost and its
@@ -184,7 +202,7 @@ func (s *Service) Submit(ctx context.Context, c Caller, key string, r queue.Requ
 }
 
 func (s *Service) submit(ctx context.Context, c Caller, key string, r queue.Request) (queue.Job, error) {
-	at, leave, err := s.turn(ctx, c)
+	ctx, at, leave, err := s.turn(ctx, c)
 	if err != nil {
 		return queue.Job{}, err
 	}
@@ -236,7 +254,7 @@ type ask[T any] func(context.Context, *plan.Unit, runtimes.Stamp) (T, error)
 // may wait for it, so that slow calls of one tenant must not delay it.
 func observe[T any](ctx context.Context, s *Service, o *observations[T], at scope, live bool, ask ask[T]) (T, queue.Observation, error) {
 	got, err := o.read(ctx, at.key, at.caller, live, func(ctx context.Context) (found T, err error) {
-		leave, err := s.enter(ctx, at.Unit, "*", at.key.unit.String()) // no tenant has this name
+		ctx, leave, err := s.enter(ctx, at.Unit, observationOf(at.key.unit, "*")) // no tenant has this name
 		if err != nil {
 			return found, err
 		}
@@ -290,7 +308,7 @@ func (s *Service) Job(ctx context.Context, c Caller, ref queue.Ref, live bool) (
 			return queue.ObservedJob{Job: all[i], Observation: seen}, nil
 		}
 	}
-	leave, err := s.enter(ctx, at.Unit, at.tenant, at.caller)
+	ctx, leave, err := s.enter(ctx, at.Unit, at.entry())
 	if err != nil {
 		return queue.ObservedJob{}, err
 	}
@@ -322,7 +340,7 @@ func (s *Service) Nodes(ctx context.Context, c Caller, live bool) (queue.NodeLis
 
 // Cancel ends a job of the project.
 func (s *Service) Cancel(ctx context.Context, c Caller, ref queue.Ref) (queue.Job, error) {
-	at, leave, err := s.turn(ctx, c)
+	ctx, at, leave, err := s.turn(ctx, c)
 	if err != nil {
 		return queue.Job{}, err
 	}
@@ -333,7 +351,7 @@ func (s *Service) Cancel(ctx context.Context, c Caller, ref queue.Ref) (queue.Jo
 
 // Output returns the end of a job's output.
 func (s *Service) Output(ctx context.Context, c Caller, ref queue.Ref, limit int) (queue.Output, error) {
-	at, leave, err := s.turn(ctx, c)
+	ctx, at, leave, err := s.turn(ctx, c)
 	if err != nil {
 		return queue.Output{}, err
 	}
@@ -343,7 +361,7 @@ func (s *Service) Output(ctx context.Context, c Caller, ref queue.Ref, limit int
 
 // Readiness says whether the queue takes jobs of the project, with the evidence.
 func (s *Service) Readiness(ctx context.Context, c Caller) (queue.Readiness, error) {
-	at, leave, err := s.turn(ctx, c)
+	ctx, at, leave, err := s.turn(ctx, c)
 	if err != nil {
 		return queue.Readiness{}, err
 	}

@@ -3,6 +3,7 @@ package queueing_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -237,4 +238,47 @@ func TestTenantsTakeTurnsAtAHost(t *testing.T) {
 		wg.Wait()
 		require.EqualValues(t, 4, q.most.Load())
 	})
+}
+
+// Requirement E9: at a scheduler that 21 tenants share, 10,000 calls of one of them delay those of the others little: 99 of 100 of
+// these wait at most twice as long as without it, and none is refused.
+func TestCallsOfALargeTenantDelayFewOthers(t *testing.T) {
+	const others = 20
+	took := func(t *testing.T, large int) (all []time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			v, leads, q := estate(), true, &slow{}
+			units := []*plan.Status{unitOf(schema.EffectiveUnit{Key: train}, "slurm")}
+			for i := range others {
+				key := schema.InstanceKey(fmt.Sprint("tenant-", i), "lab", "fold")
+				units = append(units, unitOf(schema.EffectiveUnit{Key: key}, "slurm"))
+			}
+			v.Units = plan.Remember(units...)
+			s := service(&v, &leads, q)
+			ask := func(unit schema.Key, login string) error {
+				_, err := s.Output(t.Context(), queueing.Caller{Instance: unit, Login: login}, queue.Ref{JobID: "1"}, 1)
+				return err
+			}
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for i := range large {
+				wg.Go(func() { _ = ask(train, fmt.Sprint("p", i)) })
+			}
+			time.Sleep(1500 * time.Millisecond)
+			for _, u := range units[1:] {
+				wg.Go(func() {
+					began := time.Now()
+					require.NoError(t, ask(u.Key, "ada"))
+					mu.Lock()
+					defer mu.Unlock()
+					all = append(all, time.Since(began))
+				})
+			}
+			wg.Wait()
+		})
+		slices.Sort(all)
+		return all
+	}
+	alone, beside := took(t, 0), took(t, 10_000)
+	require.Len(t, beside, others)
+	require.LessOrEqual(t, beside[others*99/100], 2*alone[others*99/100])
 }

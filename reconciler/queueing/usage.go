@@ -75,7 +75,7 @@ func (s *Service) unitUsage(ctx context.Context, unit *plan.Status, project stri
 		return out, nil
 	}
 	got, err := s.usage.read(ctx, unitKey{unit: unit.Key}, "", live, func(ctx context.Context) (usage.LiveUsage, error) {
-		leave, err := s.enter(ctx, unit.Observed.Unit, "usage", unit.Key.String()) // slow readings delay no queue
+		ctx, leave, err := s.enter(ctx, unit.Observed.Unit, observationOf(unit.Key, "usage")) // slow readings delay no queue
 		if err != nil {
 			return usage.LiveUsage{}, err
 		}

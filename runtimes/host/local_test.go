@@ -13,8 +13,8 @@ import (
 	"berth/runtimes/host/agent"
 )
 
-// MaxSessions is the number of parallel sessions with a host.
-const MaxSessions = maxSessions
+// MaxSessions is the number of parallel sessions with a host for one tenant.
+const MaxSessions = sessionsOfTenant
 
 // Local hosts run the agent on this machine, so that tests compare the transports.
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"berth/reconciler/fair"
 	"berth/runtimes"
 	"berth/runtimes/host/agent"
 )
@@ -17,7 +18,10 @@ import (
 const (
 	// maxSessions is the number of parallel sessions with a host. sshd allows ten on
 	// a connection.
-	maxSessions = 6
+	maxSessions = 8
+	// sessionsOfTenant is how many of them calls for one tenant use, so that others find
+	// one however long those calls take.
+	sessionsOfTenant = 6
 	// keepIdle is the time after which an idle session is closed.
 	keepIdle = time.Minute
 	// defaultMargin is added to the timeouts of a batch's operations.
@@ -29,7 +33,7 @@ type remote struct {
 	name   string
 	opener opener
 	margin time.Duration
-	slots  chan struct{} // one for each session in use
+	slots  *fair.Slots // one for each session in use; tenants take turns
 
 	mu     sync.Mutex
 	idle   []*session
@@ -39,7 +43,7 @@ type remote struct {
 }
 
 func newRemote(name string, o opener) *remote {
-	return &remote{name: name, opener: o, margin: defaultMargin, slots: make(chan struct{}, maxSessions), busy: map[*session]struct{}{}}
+	return &remote{name: name, opener: o, margin: defaultMargin, slots: fair.NewSlots(maxSessions, sessionsOfTenant), busy: map[*session]struct{}{}}
 }
 
 // Name returns the name of the node.
@@ -53,12 +57,11 @@ func (r *remote) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.O
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
 	defer cancel()
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
-		return nil, r.unreachable(fmt.Errorf("%d calls are under way: %w", maxSessions, context.Cause(ctx)))
+	give, err := r.slots.Take(ctx, runtimes.TenantOf(ctx))
+	if err != nil {
+		return nil, r.unreachable(fmt.Errorf("%d calls are under way: %w", sessionsOfTenant, err))
 	}
+	defer give()
 	for {
 		if ctx.Err() != nil {
 			return nil, r.unreachable(context.Cause(ctx))
