@@ -384,3 +384,66 @@ func TestLargeTenantDoesNotDelayOthers(t *testing.T) {
 		})
 	}
 }
+
+// Requirement E9: 10,000 pull requests of one author, or as many roll-outs of one tenant, delay those of 20 others little: 99 of
+// 100 of these are done after at most twice the time that they need without it.
+func TestLargeAuthorDelaysFewOthers(t *testing.T) {
+	const others, each = 20, 5
+	for name, of := range map[string]func(*queues) *queue{
+		"plans": func(q *queues) *queue { return q.plans }, "the forge": func(q *queues) *queue { return q.forge },
+	} {
+		took := func(t *testing.T, large int) (all []time.Duration) {
+			synctest.Test(t, func(t *testing.T) {
+				o := Options{}.withDefaults()
+				q := newQueues(&o, func(i reconciler.Item) string {
+					if i.Pull > large {
+						return fmt.Sprint("other-", i.Pull%others)
+					}
+					return "large"
+				})
+				for _, one := range q.all() {
+					defer one.ShutDown()
+				}
+				queue, ended := of(q), make(chan struct{})
+				ctx, cancel := context.WithCancel(t.Context())
+				var mu sync.Mutex
+				var changed time.Time
+				go func() {
+					queue.serve(ctx, func(ctx context.Context, i reconciler.Item) {
+						if ctx.Err() != nil {
+							return
+						}
+						time.Sleep(100 * time.Millisecond)
+						mu.Lock()
+						defer mu.Unlock()
+						if i.Pull > large {
+							all = append(all, time.Since(changed))
+						}
+					})
+					close(ended)
+				}()
+				change := func(from, n int) {
+					for i := range n {
+						queue.Add(reconciler.Item{Task: reconciler.TaskPull, Pull: from + i})
+					}
+				}
+				change(1, large)
+				time.Sleep(time.Second)
+				changed = time.Now()
+				change(large+1, others*each)
+				time.Sleep(time.Minute)
+				cancel()
+				queue.ShutDown()
+				<-ended
+			})
+			require.Len(t, all, others*each)
+			slices.Sort(all)
+			return all
+		}
+		t.Run(name, func(t *testing.T) {
+			alone, beside := took(t, 0), took(t, 10_000)
+			at := others * each * 99 / 100
+			require.LessOrEqual(t, beside[at], 2*alone[at])
+		})
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"berth/reconciler"
+	"berth/reconciler/fair"
 	"berth/reconciler/plan"
 	"berth/reconciler/status"
 	"berth/runtimes"
@@ -58,7 +59,7 @@ func (c *usageCollector) run(ctx context.Context) {
 	}
 }
 
-// collect reads all units that run, one after the other.
+// collect reads all units that run, one after the other. Tenants take turns.
 func (c *usageCollector) collect(ctx context.Context) error {
 	if err := c.flush(ctx); err != nil {
 		return err
@@ -67,7 +68,8 @@ func (c *usageCollector) collect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read which days are closed: %w", err)
 	}
-	for _, prev := range c.status.Units().All() {
+	for units := inTurns(c.status.Units()); units.Len() > 0; {
+		prev := units.Pop()
 		meter, ok := c.meterOf(prev)
 		if !ok {
 			continue
@@ -85,6 +87,15 @@ func (c *usageCollector) collect(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// inTurns returns the units of all tenants.
+func inTurns(memory plan.Memory) *fair.Queue[*plan.Status] {
+	units := fair.NewQueue(func(s *plan.Status) string { return s.Key.Tenant })
+	for _, s := range memory.All() {
+		units.Push(s)
+	}
+	return units
 }
 
 // flush returns once the branch has the usage that was read before: a day is written by what the branch has of it.

@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"maps"
@@ -251,4 +252,28 @@ func TestCollectionWaitsForARemoval(t *testing.T) {
 		require.NoError(t, <-ended)
 		require.Equal(t, 1, meter.asked)
 	})
+}
+
+// Requirement E9: the units of one tenant delay the collection from those of others by one turn each.
+func TestTenantsTakeTurnsInTheCollection(t *testing.T) {
+	var units []*plan.Status
+	add := func(tenant string, n int) {
+		for i := range n {
+			units = append(units, &plan.Status{Key: schema.InstanceKey(tenant, "p", fmt.Sprint(i))})
+		}
+	}
+	const others, each = 20, 5
+	add("large", 10_000)
+	for i := range others {
+		add(fmt.Sprint("other-", i), each)
+	}
+	left := others * each
+	queue := inTurns(plan.Remember(units...))
+	require.Equal(t, 10_000+left, queue.Len())
+	for n := 1; left > 0; n++ {
+		if queue.Pop().Key.Tenant != "large" {
+			left--
+		}
+		require.LessOrEqual(t, n, (others+1)*each)
+	}
 }

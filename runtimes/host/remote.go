@@ -43,7 +43,9 @@ type remote struct {
 }
 
 func newRemote(name string, o opener) *remote {
-	return &remote{name: name, opener: o, margin: defaultMargin, slots: fair.NewSlots(maxSessions, sessionsOfTenant), busy: map[*session]struct{}{}}
+	return &remote{
+		name: name, opener: o, margin: defaultMargin, slots: fair.NewSlots(maxSessions, sessionsOfTenant), busy: map[*session]struct{}{},
+	}
 }
 
 // Name returns the name of the node.

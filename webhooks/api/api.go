@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/reconciler/fair"
 	"berth/reconciler/queueing"
 	"berth/schema"
 	"berth/schema/audit"
@@ -48,17 +49,27 @@ type Options struct {
 	// Nil: this daemon is never a standby.
 	Leader       func() string
 	PerPrincipal Rate // requests of one person or account: 50/s, 200 at once
+	PerTenant    Rate // requests of all service accounts of one tenant: 200/s, 800 at once
 	PerAdmin     Rate // requests of one of them for admin paths: 1/s, 5 at once
 	PerFailure   Rate // logged authentication failures of one address: 1/s, 20 at once
 	Log          *slog.Logger
 	Now          func() time.Time
 }
 
+const (
+	// answersAtATime are read from the view at a time, and answersOfTenant of them for one
+	// tenant. Reading is computation, so more at a time would be no faster.
+	answersAtATime  = 16
+	answersOfTenant = 12
+)
+
 // API answers /api/v1/…; make it with New.
 type API struct {
 	o             Options
 	routes        []*route
 	principals    *limiter
+	tenants       *limiter
+	answering     *fair.Slots
 	authenticator *authenticator
 	authoriser    *authoriser
 }
@@ -75,7 +86,8 @@ func New(o Options) (*API, error) {
 	}
 	o = o.withDefaults()
 	return &API{
-		o: o, routes: routes(), principals: newLimiter(o.PerPrincipal),
+		o: o, routes: routes(), principals: newLimiter(o.PerPrincipal), tenants: newLimiter(o.PerTenant),
+		answering: fair.NewSlots(answersAtATime, answersOfTenant),
 		authenticator: &authenticator{estate: o.Estate, people: o.People, identify: o.Identify, source: o.Source,
 			failures: newLimiter(o.PerFailure), now: o.Now},
 		authoriser: &authoriser{
@@ -87,6 +99,7 @@ func New(o Options) (*API, error) {
 // withDefaults returns o with the defaults set.
 func (o Options) withDefaults() Options {
 	o.PerPrincipal = cmp.Or(o.PerPrincipal, Rate{50, 200})
+	o.PerTenant = cmp.Or(o.PerTenant, Rate{200, 800})
 	o.PerAdmin = cmp.Or(o.PerAdmin, Rate{1, 5})
 	o.PerFailure = cmp.Or(o.PerFailure, Rate{1, 20})
 	if o.Identify == nil {
@@ -180,6 +193,11 @@ func (a *API) answer(c *call) (answer, *failure) {
 	if c.route.live != nil {
 		return a.ask(c)
 	}
+	give, err := a.answering.Take(c.Context(), c.owner())
+	if err != nil { // the client disconnected
+		return answer{}, &failure{code: codeNotReady, after: retryAfter, cause: err, message: "the request was withdrawn"}
+	}
+	defer give()
 	return c.read(sees)
 }
 
@@ -197,9 +215,9 @@ func (a *API) checkLeader(c *call) *failure {
 	return nil
 }
 
-// limit bounds the requests of one caller.
+// limit bounds the requests of one caller, and those of all service accounts of a tenant: it may declare very many.
 func (a *API) limit(c *call) *failure {
-	if !a.principals.allow(c.who.name, a.o.Now()) {
+	if !a.principals.allow(c.who.name, a.o.Now()) || c.who.account != nil && !a.tenants.allow(c.who.account.Key.Tenant, a.o.Now()) {
 		return &failure{code: codeRate, after: time.Second,
 			message: "too many requests: ask less often, with If-None-Match and larger pages"}
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -38,6 +39,14 @@ func (p principal) place() authority.Scope {
 		return authority.Scope{Tenant: p.account.Key.Tenant, Project: p.account.Key.Project}
 	}
 	return p.within
+}
+
+// owner is who takes turns with others for an answer: the tenant that a permitted call is about, else the caller.
+func (c *call) owner() string {
+	if tenant := cmp.Or(c.tenant, c.who.place().Tenant); tenant != "" {
+		return "tenant " + tenant
+	}
+	return "caller " + c.who.name
 }
 
 // Source returns the current view of the estate; false before the first commit is decided.

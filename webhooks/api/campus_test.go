@@ -174,7 +174,7 @@ func worldOf(t testing.TB, v plan.View, logins []string, change func(*Options)) 
 		Estate: "campus", Source: func() (plan.View, bool) { return w.view, w.ready }, People: func() []Person { return people },
 		Audit: func(r audit.Record) error { w.audited = append(w.audited, r); return w.unaudited }, Now: func() time.Time { return w.now },
 		Log:          slog.New(slog.NewTextHandler(&w.log, nil)),
-		PerPrincipal: Rate{1e9, 1e9}, PerAdmin: Rate{1e9, 1e9}, PerFailure: Rate{1e9, 1e9},
+		PerPrincipal: Rate{1e9, 1e9}, PerTenant: Rate{1e9, 1e9}, PerAdmin: Rate{1e9, 1e9}, PerFailure: Rate{1e9, 1e9},
 	}
 	if change != nil {
 		change(&o)
