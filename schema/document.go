@@ -254,7 +254,7 @@ type Capacity struct {
 	CPUs int `json:"cpus"`
 	Shape
 	MemoryMiB int   `json:"memory_mib"`
-	DiskGiB   int   `json:"disk_gib,omitempty"`
+	DiskGiB   int   `json:"disk_gib,omitempty"` // 0: not known
 	GPUs      []GPU `json:"gpus,omitempty"`
 }
 
@@ -430,6 +430,7 @@ type InstanceRole struct {
 	GPUs      *GPURequest `json:"gpus,omitempty"`
 	CPUs      int         `json:"cpus,omitempty"`       // least per member; 0: any
 	MemoryMiB int         `json:"memory_mib,omitempty"` // least per member; 0: any
+	DiskGiB   int         `json:"disk_gib,omitempty"`   // kept for each member; 0: none
 	// MaxUnavailable bounds the members that a change may drain or move at once.
 	MaxUnavailable MaxUnavailable `json:"max_unavailable,omitzero"`
 }

@@ -351,6 +351,7 @@ type EffectiveRole struct {
 	GPUs         *GPURequest `json:"gpus,omitempty"`
 	CPUs         int         `json:"cpus,omitempty"`
 	MemoryMiB    int         `json:"memory_mib,omitempty"`
+	DiskGiB      int         `json:"disk_gib,omitempty"` // of the node's, together with the members that share it
 	// MaxUnavailable bounds the members that a change may drain or move at once.
 	MaxUnavailable MaxUnavailable `json:"max_unavailable,omitzero"`
 
@@ -358,6 +359,9 @@ type EffectiveRole struct {
 	// member goes on no node with GPUs, which it would get in addition to the
 	// counted ones. It affects the placement of a unit, not its content.
 	NoGPUs bool `json:"-"`
+	// SpreadBy is the topology key over whose values new members are spread; "": they go near the
+	// other members. It affects the placement of a unit, not its content.
+	SpreadBy string `json:"-"`
 	// Lent is the node of a member that a project lends; nil: the member is the unit's own.
 	Lent *LentNode `json:"-"`
 }

@@ -61,7 +61,7 @@ func labUnits() []plan.Status {
 	}
 	member := func(name, node string, state plan.State) plan.MemberStatus {
 		return plan.MemberStatus{Member: plan.Member{Name: name, Role: name[:len(name)-2], Node: node}, State: state,
-			Placed: "the first of 2 free nodes"}
+			Placed: "the best of 2 free nodes"}
 	}
 	train := schema.InstanceKey("physics", "lattice", "train")
 	return []plan.Status{{

@@ -12,33 +12,39 @@ import (
 // occupancy has the units on each node. A unit without a node there is in no entry.
 type occupancy map[string]*occupants
 
-// occupants are the units on a node: true for a unit that has the node alone.
+// occupants are the units on a node.
 type occupants struct {
-	units map[schema.Key]bool
-	alone int // number of units that have the node alone
+	units map[schema.Key]share
+	alone int   // number of units that have the node alone
+	claim claim // of all units
+}
+
+// share is what a unit has of a node.
+type share struct {
+	alone bool // the unit has the node alone
+	claim claim
 }
 
 type occupant struct {
-	key   schema.Key
-	alone bool
+	key schema.Key
+	share
 }
 
-// add puts a unit on a node. A unit with two members there has the node alone if one of
-// them has.
+// add puts a unit on a node. A unit that is there already has the node alone if it had or gets it
+// alone, and keeps what it had until it is removed.
 func (on occupancy) add(node string, by occupant) {
 	o := on[node]
 	if o == nil {
-		o = &occupants{units: map[schema.Key]bool{}}
+		o = &occupants{units: map[schema.Key]share{}}
 		on[node] = o
 	}
-	was, there := o.units[by.key]
-	if there && (was || !by.alone) {
-		return
-	}
-	if by.alone {
+	was := o.units[by.key]
+	is := share{was.alone || by.alone, was.claim.atLeast(by.claim)}
+	if is.alone && !was.alone {
 		o.alone++
 	}
-	o.units[by.key] = by.alone
+	o.claim = o.claim.minus(was.claim).plus(is.claim)
+	o.units[by.key] = is
 }
 
 func (on occupancy) remove(node string, key schema.Key) {
@@ -46,9 +52,11 @@ func (on occupancy) remove(node string, key schema.Key) {
 	if o == nil {
 		return
 	}
-	if o.units[key] {
+	was := o.units[key]
+	if was.alone {
 		o.alone--
 	}
+	o.claim = o.claim.minus(was.claim)
 	if delete(o.units, key); len(o.units) == 0 {
 		delete(on, node)
 	}
@@ -62,7 +70,7 @@ func (p *project) occupied() iter.Seq2[string, occupant] {
 		}
 		for key, st := range in(p.records) {
 			for _, n := range recordedNodes(st, p.instance(key)) {
-				if !yield(n.name, occupant{key, n.alone}) {
+				if !yield(n.name, occupant{key, n.share}) {
 					return
 				}
 			}
@@ -72,8 +80,8 @@ func (p *project) occupied() iter.Seq2[string, occupant] {
 
 // recordedNode is a node on which a unit is recorded.
 type recordedNode struct {
-	name  string
-	alone bool // the unit has the node alone
+	name string
+	share
 }
 
 // Nodes returns the nodes on which the unit has members, or is recorded.
@@ -92,31 +100,37 @@ func recordedNodes(st *Status, inst *schema.EffectiveUnit) (on []recordedNode) {
 		return nil
 	}
 	unit := applied(st)
-	mark := func(node, role string, controlPlane bool) {
-		alone := !controlPlane
-		if r, ok := unit.role(role); ok {
-			alone = !shares(r)
-		} else if r, ok := roleOf(inst, role); ok {
-			alone = !shares(r)
+	counted := map[[2]string]bool{} // members by node, as each is recorded up to three times
+	mark := func(name, node, role string, controlPlane bool) {
+		is := share{alone: !controlPlane}
+		r, ok := unit.role(role)
+		if !ok {
+			r, ok = roleOf(inst, role)
+		}
+		if ok {
+			is.alone = !shares(r)
+		}
+		if id := [2]string{name, node}; ok && !counted[id] {
+			counted[id], is.claim = true, claimOf(r)
 		}
 		if i := slices.IndexFunc(on, func(n recordedNode) bool { return n.name == node }); i >= 0 {
-			on[i].alone = on[i].alone || alone
+			on[i].share = share{on[i].alone || is.alone, on[i].claim.plus(is.claim)}
 		} else {
-			on = append(on, recordedNode{node, alone})
+			on = append(on, recordedNode{node, is})
 		}
 	}
 	for _, m := range st.Members {
-		mark(m.Node, m.Role, m.ControlPlane)
+		mark(m.Name, m.Node, m.Role, m.ControlPlane)
 	}
 	if unit != nil {
 		for _, m := range unit.Members {
-			mark(m.Node, m.Role, m.ControlPlane)
+			mark(m.Name, m.Node, m.Role, m.ControlPlane)
 		}
 	}
 	if st.Observed != nil {
 		for _, m := range st.Observed.Members {
 			role, _ := splitMember(m.Name)
-			mark(m.Node, role, false)
+			mark(m.Name, m.Node, role, false)
 		}
 	}
 	return on
@@ -126,7 +140,7 @@ func recordedNodes(st *Status, inst *schema.EffectiveUnit) (on []recordedNode) {
 type competition struct {
 	tenants
 	eff      *schema.Effective
-	sorted   []*schema.Node            // by name
+	sorted   []*schema.Node            // in natural order of names
 	changed  occupancy                 // of the nodes on which c has put a unit
 	suitable map[string][]*schema.Node // nodes that meet the requirements of a role, because thousands of instances have few different ones
 	units    map[schema.Key]*unit
@@ -163,7 +177,7 @@ func (c *competition) add(p *project) *placedProject {
 // never takes a node that a growing one needs. It returns those for which it looked for nodes.
 func (c *competition) place() (attempts []Attempt) {
 	c.lent = loans(c.eff)
-	c.sorted = slices.SortedFunc(maps.Values(c.nodes), func(a, b *schema.Node) int { return cmp.Compare(a.Key.Name, b.Key.Name) })
+	c.sorted = slices.SortedFunc(maps.Values(c.nodes), func(a, b *schema.Node) int { return compareNatural(a.Key.Name, b.Key.Name) })
 	var holding, fresh []*unit
 	for _, key := range slices.SortedFunc(maps.Keys(c.units), schema.Key.Compare) {
 		u := c.units[key]
@@ -188,7 +202,7 @@ func (c *competition) at(node string) *occupants { return cmp.Or(c.changed[node]
 // occupy puts a unit on a node.
 func (c *competition) occupy(node string, by occupant) {
 	if was := c.on[node]; was != nil && c.changed[node] == nil {
-		c.changed[node] = &occupants{maps.Clone(was.units), was.alone}
+		c.changed[node] = &occupants{maps.Clone(was.units), was.alone, was.claim}
 	}
 	c.changed.add(node, by)
 }
@@ -199,12 +213,12 @@ func (c *competition) taken(node string, key schema.Key, exclusive bool) bool {
 	if o == nil || !exclusive && o.alone == 0 {
 		return false
 	}
-	alone, there := o.units[key]
+	own, there := o.units[key]
 	others, othersAlone := len(o.units), o.alone
 	if there {
 		others--
 	}
-	if alone {
+	if own.alone {
 		othersAlone--
 	}
 	return othersAlone > 0 || exclusive && others > 0
@@ -216,8 +230,8 @@ func (c *competition) takenBy(node string, key schema.Key, exclusive bool) (sche
 	if !c.taken(node, key, exclusive) {
 		return by, false
 	}
-	for k, alone := range c.at(node).units {
-		if k != key && (exclusive || alone) && (by.IsZero() || k.Compare(by) < 0) {
+	for k, of := range c.at(node).units {
+		if k != key && (exclusive || of.alone) && (by.IsZero() || k.Compare(by) < 0) {
 			by = k
 		}
 	}
@@ -237,7 +251,7 @@ func (c *competition) leaving(key schema.Key, node string) bool {
 	return at == nil || !slices.ContainsFunc(at.members, stays)
 }
 
-// suits returns the nodes that meet the requirements of a role, sorted by name.
+// suits returns the nodes that meet the requirements of a role, in natural order of names.
 func (c *competition) suits(what string, inst *schema.EffectiveUnit, role schema.EffectiveRole) []*schema.Node {
 	if role.GPUs != nil {
 		what += " " + role.GPUs.Type // the text does not distinguish any type from a type called gpu
@@ -248,11 +262,6 @@ func (c *competition) suits(what string, inst *schema.EffectiveUnit, role schema
 			if len(misfits(inst, role, n)) == 0 {
 				ns = append(ns, n)
 			}
-		}
-		if role.GPUs == nil { // roles with GPUs need them more
-			slices.SortStableFunc(ns, func(a, b *schema.Node) int {
-				return cmp.Compare(min(len(a.Spec.Capacity.GPUs), 1), min(len(b.Spec.Capacity.GPUs), 1))
-			})
 		}
 		c.suitable[what] = ns
 	}

@@ -230,7 +230,7 @@ func configured() Input {
 			Capacity: schema.Capacity{CPUs: 16, MemoryMiB: 65536,
 				GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}}}}
 		n.Key.Name = "node-" + name
-		unit.Members = append(unit.Members, member(role, name, n, "the first of 7 free nodes"))
+		unit.Members = append(unit.Members, member(role, name, n, "the best of 7 free nodes"))
 		states = append(states, MemberState{Name: name, Node: n.Key.Name, State: Running, Detail: "not digested"})
 	}
 	return Input{Key: key, After: &after, Members: unit.Members,

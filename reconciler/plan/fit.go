@@ -47,6 +47,13 @@ func misfits(inst *schema.EffectiveUnit, role schema.EffectiveRole, n *schema.No
 	if n.Spec.Capacity.MemoryMiB < role.MemoryMiB {
 		ms = append(ms, fmt.Sprintf("with less than %d MiB of memory", role.MemoryMiB))
 	}
+	switch has := n.Spec.Capacity.DiskGiB; {
+	case has >= role.DiskGiB:
+	case has == 0:
+		ms = append(ms, "without a declared disk_gib")
+	default:
+		ms = append(ms, fmt.Sprintf("with less than %d GiB of disk", role.DiskGiB))
+	}
 	return ms
 }
 
@@ -73,6 +80,9 @@ func wants(inst *schema.EffectiveUnit, role schema.EffectiveRole) string {
 	}
 	if role.MemoryMiB > 0 {
 		ws = append(ws, fmt.Sprintf("%d MiB", role.MemoryMiB))
+	}
+	if role.DiskGiB > 0 {
+		ws = append(ws, fmt.Sprintf("%d GiB of disk", role.DiskGiB))
 	}
 	return strings.Join(ws, ", ")
 }
@@ -124,6 +134,7 @@ func asksElse(unit *Unit, inst *schema.EffectiveUnit, role schema.EffectiveRole,
 	}
 	was, ok := unit.role(role.Name)
 	return !ok || was.NodeRole != role.NodeRole || was.CPUs != role.CPUs || was.MemoryMiB != role.MemoryMiB ||
+		was.DiskGiB != role.DiskGiB ||
 		!reflect.DeepEqual(was.GPUs, role.GPUs) || !slices.Equal(was.SKUs, role.SKUs) ||
 		!slices.Equal(unit.Effective.Regions, inst.Regions)
 }
@@ -243,6 +254,7 @@ func lentMembers(inst *schema.EffectiveUnit) iter.Seq2[schema.EffectiveRole, str
 			l := &inst.Lent[i]
 			role, ok := roleOf(inst, l.Role)
 			role.Lent, role.Count, role.SKUs, role.GPUs, role.CPUs, role.MemoryMiB, role.NoGPUs = l, 1, nil, nil, 0, 0, false
+			role.DiskGiB, role.SpreadBy = 0, ""
 			if ok && !yield(role, l.Role+"."+l.Node) {
 				return
 			}

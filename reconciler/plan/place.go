@@ -2,13 +2,12 @@ package plan
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"berth/schema"
 )
 
-// Place assigns the members of every instance to nodes: a stable first fit.
+// Place assigns the members of every instance to nodes: a stable best fit.
 //
 // A member stays on its recorded node while that node is declared and offers the
 // role. A node that is cordoned, reserved or reshaped takes no new members, and
@@ -20,9 +19,11 @@ import (
 // another place too, and the policies decide the fate of its instance
 // (Placement.Outside).
 //
-// A missing member takes the first suitable node in order of name. One that requests
-// no GPUs takes a node without GPUs, if any fits, and no other where policy limits
-// the GPUs of an instance. Units that have members choose first, then the others,
+// A missing member takes the best suitable node by the rules of score.go, and no member
+// moves for a better one. One that requests no GPUs takes a node without GPUs, if any
+// fits, and no other where policy limits the GPUs of an instance. Members that share a
+// node share its declared disk, which never has less than they request: one that
+// requests more disk than is left moves like one that no longer fits. Units that have members choose first, then the others,
 // each in order of key, so that a new instance never takes a node that a growing one
 // needs. A member that is not shareable, or has GPUs, has its node alone. A node
 // stays occupied while a unit is recorded on it, also during its deletion. An
@@ -61,6 +62,9 @@ func (u *unit) settle() bool {
 		recorded := func(n recordedNode) bool { return n.name == h.Node && (n.alone || shares(h.role)) }
 		if !slices.ContainsFunc(on, recorded) {
 			return false // it would take more than is on record
+		}
+		if h.asksElse && h.role.DiskGiB > 0 && shares(h.role) {
+			return false // the disk that it requests may be another's
 		}
 		u.members = append(u.members, h.Member)
 	}
@@ -102,18 +106,23 @@ func (u *unit) homes() (stay []home, misplaced map[string]Member, assigned []hom
 	}
 	misplaced = map[string]Member{}
 	made, seen := applied(u.status), observed(u.status, u.key)
+	own := map[string]claim{} // of members there, by node
 	for role, name := range members(u.inst) {
 		node, reason := u.home(role, name)
 		if node == nil {
 			continue
 		}
 		h := home{member(role, name, node, reason), role, node, made != nil && asksElse(made, u.inst, role, name)}
+		if u.evacuated[name] != node.Key.Name && onlyIntended(seen, name, node.Key.Name) {
+			assigned = append(assigned, h)
+			continue
+		}
+		beside := own[node.Key.Name]
+		own[node.Key.Name] = beside.plus(claimOf(role))
 		switch {
 		case u.evacuated[name] == node.Key.Name:
 			misplaced[name] = h.Member
-		case onlyIntended(seen, name, node.Key.Name):
-			assigned = append(assigned, h)
-		case made != nil && u.shouldMove(h, made):
+		case made != nil && u.shouldMove(h, made, beside):
 			misplaced[name] = stays(h.Member, made, node)
 		default:
 			stay = append(stay, u.staying(h, made))
@@ -123,7 +132,11 @@ func (u *unit) homes() (stay []home, misplaced map[string]Member, assigned []hom
 }
 
 // shouldMove reports whether the owner asks for another node than that of a member, which does not fit any more.
-func (u *unit) shouldMove(h home, made *Unit) bool {
+// beside is what other members of u on the node ask for.
+func (u *unit) shouldMove(h home, made *Unit, beside claim) bool {
+	if u.competition != nil && h.asksElse && u.lacksDisk(h.role, h.node, beside) {
+		return true
+	}
 	return (h.asksElse || asksAway(u.bounds, made, h.role, h.Name, h.node)) &&
 		len(misfits(u.inst, h.role, h.node)) > 0 && !onlyOutside(u.bounds, made, u.inst, h.role, h.Name, h.node)
 }
@@ -196,7 +209,13 @@ func (u *unit) keep() {
 
 // here returns the members of u with a node, also those that should move.
 func (u *unit) here() []Member {
-	return slices.AppendSeq(slices.Clip(u.members), maps.Values(u.misplaced))
+	all := slices.Clip(u.members)
+	for name, m := range u.misplaced {
+		if _, stays := (&Unit{Members: u.members}).Member(name); !stays {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // holds reports whether any member of u has a node.
@@ -356,7 +375,7 @@ func (u *unit) pinned() bool {
 			u.block(CodeControlPlane, false,
 				"%s is on %s, which is %s; a control plane cannot move: ask for what the node is, or delete the instance and create it "+
 					"again",
-				name, old.Node, list(misfits(u.inst, role, u.nodes[old.Node])))
+				name, old.Node, list(u.misfitsOfMoving(role, u.nodes[old.Node])))
 			return true
 		}
 		if _, kept := (&Unit{Members: u.members}).Member(name); !kept {
@@ -373,7 +392,7 @@ func (u *unit) pinned() bool {
 // free reports whether no other member keeps a new member of role off n.
 func (u *unit) free(role schema.EffectiveRole, n *schema.Node) bool {
 	return !n.Spec.Cordoned && !u.isLentAway(n) && !reservedForOthers(n, u.key, role) && !u.taken(n.Key.Name, u.key, !shares(role)) &&
-		!u.ownTaken(role, n)
+		!u.ownTaken(role, n) && u.hasDisk(role, n)
 }
 
 // isLentAway reports whether a project lends n to another unit: no new member goes there.
@@ -393,7 +412,11 @@ func (u *unit) ownTaken(role schema.EffectiveRole, n *schema.Node) bool {
 
 func (u *unit) put(role schema.EffectiveRole, m Member) {
 	u.members = append(u.members, m)
-	u.occupy(m.Node, occupant{u.key, !shares(role)})
+	is := share{!shares(role), claimOf(role)}
+	if !is.alone {
+		is.claim = u.claimed(m.Node)
+	}
+	u.occupy(m.Node, occupant{u.key, is})
 }
 
 func (u *unit) block(code BlockedCode, wait bool, format string, args ...any) {

@@ -191,7 +191,8 @@ func (h *history) node(name string) {
 	n.Spec = schema.NodeSpec{
 		Address: "10.0.0.1", Region: h.one("eu-1", "eu-2"), SKU: h.one("small", "large"), Cordoned: h.IntN(6) == 0,
 		Reserved: h.one("", "", "", "", "a", "b.two"),
-		Capacity: schema.Capacity{CPUs: 1 + h.IntN(3), MemoryMiB: 1000},
+		Capacity: schema.Capacity{CPUs: 1 + h.IntN(3), MemoryMiB: 1000, DiskGiB: []int{0, 50, 100}[h.IntN(3)]},
+		Topology: map[string]string{"rack": h.one("r1", "r2"), "switch": h.one("s1", "s2")},
 	}
 	n.Spec.Roles = [][]string{{"controller"}, {"worker"}, {"worker"}, {"controller", "worker"}}[h.IntN(4)]
 	if h.IntN(2) == 0 {
@@ -218,6 +219,12 @@ func (h *history) instance(key schema.Key) {
 	}
 	i.Roles = []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: h.IntN(6) > 0, Count: 1},
 		worker}
+	for at := range i.Roles {
+		i.Roles[at].SpreadBy = h.one("", "", "rack")
+		if h.IntN(3) == 0 {
+			i.Roles[at].DiskGiB = 10 * (1 + h.IntN(6))
+		}
+	}
 	if h.IntN(4) == 0 {
 		i.Roles = append(i.Roles, schema.EffectiveRole{Name: "xl", NodeRole: "worker", Count: 1, Shareable: h.IntN(2) == 0})
 	}

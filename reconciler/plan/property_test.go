@@ -28,7 +28,9 @@ func drawNode(t *rapid.T, name string) schema.NodeSpec {
 		Capacity: schema.Capacity{CPUs: rapid.IntRange(1, 4).Draw(t, "cpus"), MemoryMiB: 1000 * rapid.IntRange(1, 4).Draw(t, "memory")},
 		Cordoned: rapid.IntRange(0, 5).Draw(t, "cordoned") == 0,
 		Reserved: rapid.SampledFrom([]string{"", "", "", "a", "b.two"}).Draw(t, "reserved"),
+		Topology: map[string]string{"rack": rapid.SampledFrom([]string{"r1", "r2"}).Draw(t, "rack")},
 	}
+	s.Capacity.DiskGiB = rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "disk")
 	if rapid.Bool().Draw(t, "has gpus") {
 		s.Capacity.GPUs = []schema.GPU{{Type: rapid.SampledFrom(gpuTypes).Draw(t, "type"), Count: rapid.IntRange(1, 4).Draw(t, "gpus"),
 			Devices: "/dev/gpu[0-3]"}}
@@ -53,8 +55,10 @@ func drawInstance(t *rapid.T, id string) instance {
 	w.CPUs = rapid.IntRange(0, 2).Draw(t, "wants cpus")
 	w.MaxUnavailable = rapid.SampledFrom([]schema.MaxUnavailable{{}, {}, {Number: 2}, {Percent: 50}, {Percent: 100}}).Draw(t,
 		"max unavailable")
+	disk := func(what string) int { return rapid.SampledFrom([]int{0, 0, 20, 40, 60}).Draw(t, what) }
+	w.DiskGiB, w.SpreadBy = disk("wants disk"), rapid.SampledFrom([]string{"", "rack"}).Draw(t, "spread by")
 	i.Roles = []schema.EffectiveRole{
-		{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1}, w,
+		{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1, DiskGiB: disk("controller disk")}, w,
 	}
 	if rapid.Bool().Draw(t, "two kinds") {
 		x := w
@@ -122,6 +126,7 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 		member string
 		alone  bool
 	}
+	disk, isNew, isMisfit := map[string]int{}, map[string]bool{}, map[string]bool{}
 	seats := map[string][]seat{}
 	for key, members := range placed.All() {
 		inst := eff.Unit(key)
@@ -143,9 +148,12 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 			role := inst.Roles[i]
 			require.Contains(t, n.Spec.Roles, role.NodeRole)
 			seats[m.Node] = append(seats[m.Node], seat{key, m.Name, exclusive(eff, key, m)})
+			disk[m.Node] += role.DiskGiB
+			isMisfit[m.Node] = isMisfit[m.Node] || m.Misfit
 			if was[m.Name].Node == m.Node {
 				continue // an existing unit may stay
 			}
+			isNew[m.Node] = isNew[m.Node] || role.DiskGiB > 0
 			require.False(t, n.Spec.Cordoned)
 			require.Contains(t, []string{"", key.Tenant, key.ProjectID()}, n.Spec.Reserved)
 			require.GreaterOrEqual(t, n.Spec.Capacity.CPUs, role.CPUs)
@@ -171,6 +179,9 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 		for _, s := range on {
 			require.False(t, s.alone && len(on) > 1, "%s is the node of %v", node, on)
 		}
+	}
+	for node := range isNew { // a member that stays may ask for more than is left, and is a misfit then
+		require.True(t, !isNew[node] || isMisfit[node] || disk[node] <= eff.Nodes[node].Spec.Capacity.DiskGiB, "disk of %s", node)
 	}
 	// A node becomes free only after its unit has left.
 	for key, o := range before {

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,25 +9,44 @@ import (
 	"berth/schema"
 )
 
-// find returns the first node that fits a new member, and the reason for this choice.
+// find returns the best node that fits a new member, and the reason for this choice.
 func (u *unit) find(role schema.EffectiveRole, name string) (*schema.Node, string) {
 	if u.keptGPUs(role, name) != "" {
 		return nil, ""
 	}
-	var first *schema.Node
-	var fitting, passed int
-	var examples []string
-	what := wants(u.inst, role)
-	for _, n := range u.suits(what, u.inst, role) {
-		switch {
-		case u.free(role, n):
+	var best *schema.Node
+	fitting, what := 0, wants(u.inst, role)
+	suitable, s := u.suits(what, u.inst, role), u.scorer(role, name)
+	for _, n := range suitable {
+		if u.free(role, n) {
 			fitting++
-			first = cmp.Or(first, n)
-			continue
-		case first != nil || reservedForOthers(n, u.key, role): // the reason names no unit on a node that is reserved for others
+			if best == nil || s.compare(n, best) < 0 {
+				best = n
+			}
+		}
+	}
+	if best == nil {
+		return nil, ""
+	}
+	reason := fmt.Sprintf("the best of %d free nodes with %s", fitting, what)
+	if fitting == 1 {
+		reason = "the one free node with " + what
+	}
+	return best, strings.Join(append([]string{reason}, u.passedOver(s, suitable, best)...), "; ")
+}
+
+// passedOver says which nodes would be better than the best free one, and are taken; nothing
+// without one.
+func (u *unit) passedOver(s *scorer, suitable []*schema.Node, best *schema.Node) []string {
+	var examples []string
+	passed, before := 0, true // before: the name is before that of best
+	for _, n := range suitable {
+		before = before && n != best
+		c := s.compare(n, best)
+		if c > 0 || c == 0 && !before || reservedForOthers(n, u.key, s.role) { // names no unit on a node that is reserved for others
 			continue
 		}
-		by, ok := u.takenBy(n.Key.Name, u.key, !shares(role))
+		by, ok := u.takenBy(n.Key.Name, u.key, !shares(s.role))
 		if !ok {
 			continue
 		}
@@ -36,20 +54,13 @@ func (u *unit) find(role schema.EffectiveRole, name string) (*schema.Node, strin
 			examples = append(examples, n.Key.Name+" is taken by "+u.whose(by))
 		}
 	}
-	if first == nil {
-		return nil, ""
-	}
-	reason := fmt.Sprintf("the first of %d free nodes with %s", fitting, what)
-	if fitting == 1 {
-		reason = "the one free node with " + what
-	}
 	if passed > 2 {
 		examples = append(examples, fmt.Sprintf("%d more are taken", passed-2))
 	}
-	if len(examples) > 0 {
-		reason += "; " + strings.Join(examples, ", ")
+	if passed == 0 {
+		return nil
 	}
-	return first, reason
+	return []string{strings.Join(examples, ", ")}
 }
 
 // whose names another unit to the owner of u: a tenant must not learn another tenant's units.
@@ -109,12 +120,17 @@ func (u *unit) freesUp(role schema.EffectiveRole) bool {
 		if o == nil {
 			return true
 		}
-		for k, alone := range o.units {
-			if k != u.key && (alone || !shares(role)) && !u.leaving(k, n.Key.Name) {
+		disk := role.DiskGiB + u.claimed(n.Key.Name).diskGiB
+		for k, of := range o.units {
+			if k == u.key || u.leaving(k, n.Key.Name) {
+				continue
+			}
+			if of.alone || !shares(role) {
 				return false
 			}
+			disk += of.claim.diskGiB
 		}
-		return true
+		return role.DiskGiB == 0 || disk <= n.Spec.Capacity.DiskGiB
 	})
 }
 
@@ -129,6 +145,8 @@ func (u *unit) why(role schema.EffectiveRole) string {
 			taken[by] = append(taken[by], n.Key.Name)
 		} else if u.ownTaken(role, n) {
 			counts["used by this instance already"]++
+		} else if !u.hasDisk(role, n) {
+			counts[lessDisk(role)]++
 		} else {
 			counts["kept free by policy"]++ // keptGPUs says by which limit
 		}
@@ -162,6 +180,14 @@ func (u *unit) whyNot(role schema.EffectiveRole, n *schema.Node) string {
 		return "lent to a shared runtime"
 	}
 	return ""
+}
+
+// misfitsOfMoving returns why a member does not fit its node any more.
+func (u *unit) misfitsOfMoving(role schema.EffectiveRole, n *schema.Node) []string {
+	if all := misfits(u.inst, role, n); len(all) > 0 || role.DiskGiB == 0 {
+		return all
+	}
+	return []string{lessDisk(role)}
 }
 
 // takenText counts nodes by the units that have them. It names no unit of another tenant.

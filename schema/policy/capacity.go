@@ -153,8 +153,8 @@ func summarize(nodes map[string]*schema.Node) nodeSummary {
 		for i, g := range s.Capacity.GPUs {
 			gpus[i] = fmt.Sprintf("%s*%d", g.Type, g.Count)
 		}
-		key := fmt.Sprintf("%s %s %s %s %d %d %q %t", s.Region, s.SKU, s.Reserved, slices.Sorted(slices.Values(s.Roles)), s.Capacity.CPUs,
-			s.Capacity.MemoryMiB, gpus, s.Cordoned)
+		key := fmt.Sprintf("%s %s %s %s %d %d %d %q %t", s.Region, s.SKU, s.Reserved, slices.Sorted(slices.Values(s.Roles)), s.Capacity.CPUs,
+			s.Capacity.MemoryMiB, s.Capacity.DiskGiB, gpus, s.Cordoned)
 		groups[key] = nodeGroup{s, groups[key].count + 1}
 	}
 	var all strings.Builder
@@ -260,7 +260,8 @@ func (d demand) steps() []step {
 	}
 	out = append(out,
 		d.atLeast(".cpus", "capacity.cpus", "CPUs", r.CPUs, func(n nodeGroup) int { return n.Capacity.CPUs }),
-		d.atLeast(".memory_mib", "capacity.memory", "MiB of memory", r.MemoryMiB, func(n nodeGroup) int { return n.Capacity.MemoryMiB }))
+		d.atLeast(".memory_mib", "capacity.memory", "MiB of memory", r.MemoryMiB, func(n nodeGroup) int { return n.Capacity.MemoryMiB }),
+		d.disk())
 	return append(out, step{
 		fits: func(n nodeGroup) bool { return !n.Cordoned }, code: "capacity.cordoned",
 		message: func(before []nodeGroup) string {
@@ -309,6 +310,21 @@ func (d demand) atLeast(field, code, what string, want int, of func(nodeGroup) i
 				what, most)
 		},
 	}
+}
+
+// disk returns the step for disk, which only nodes that declare their disk have.
+func (d demand) disk() step {
+	of := func(n nodeGroup) int { return n.Capacity.DiskGiB }
+	s := d.atLeast(".disk_gib", "capacity.disk", "GiB of disk", d.role.DiskGiB, of)
+	tooLittle := s.message
+	s.message = func(before []nodeGroup) string {
+		if !slices.ContainsFunc(before, func(n nodeGroup) bool { return of(n) > 0 }) {
+			return fmt.Sprintf("each member asks for %d GiB of disk, and no node for this role declares its disk: declare "+
+				"spec.capacity.disk_gib of the nodes, or leave this out", d.role.DiskGiB)
+		}
+		return tooLittle(before)
+	}
+	return s
 }
 
 // visible reports whether the tenant may know a node: a shared one or its own.

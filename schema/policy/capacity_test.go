@@ -57,6 +57,8 @@ func TestWarningsForUnplaceableInstances(t *testing.T) {
 		"more GPUs than a node":      map[string]string{trainFile: worker("{count: 1, sku: gpu-a100-2, gpus: {type: a100, count: 4}}")},
 		"more CPUs than a node":      map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, cpus: 8}")},
 		"more memory than a node":    map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, memory_mib: 9000}")},
+		"disk that no node declares": map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, disk_gib: 100}")},
+		"more disk than a node":      nodes(", disk_gib: 200", ""),
 		"more members than nodes":    map[string]string{trainFile: worker("{count: 4, sku: gpu-a100-2, gpus: {count: 1}}")},
 		"SKU of another role":        map[string]string{trainFile: worker("{count: 1, sku: cpu-small}")},
 		"no node of the role":        nodes("", "reserved_for: biology"),
@@ -72,6 +74,9 @@ func TestWarningsForUnplaceableInstances(t *testing.T) {
 			beamVersion: strings.Split(campusFile(t, beamVersion, "", ""),
 				"    artifacts:")[0], beamAdmission: admission("tenant", "ray", "")},
 	}
+	cases["more disk than a node"][trainFile] = worker("{count: 1, disk_gib: 201}")
+	cases["as much disk as a node"] = nodes(", disk_gib: 200", "")
+	cases["as much disk as a node"][trainFile] = worker("{count: 1, disk_gib: 200}")
 	var golden strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		fmt.Fprintf(&golden, "# %s\n", name)

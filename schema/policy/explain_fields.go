@@ -53,7 +53,8 @@ func (j explainer) explainRoles(declared map[string]schema.InstanceRole) []Value
 		if want.GPUs != nil {
 			out = append(out, given(j.says(at+"gpus.type", want.GPUs.Type), j.says(at+"gpus.count", want.GPUs.Count))...)
 		}
-		out = append(out, given(j.says(at+"cpus", want.CPUs), j.says(at+"memory_mib", want.MemoryMiB))...)
+		out = append(out, given(j.says(at+"cpus", want.CPUs), j.says(at+"memory_mib", want.MemoryMiB),
+			j.says(at+"disk_gib", want.DiskGiB))...)
 		if want.MaxUnavailable != (schema.MaxUnavailable{}) {
 			out = append(out, j.says(at+"max_unavailable", want.MaxUnavailable))
 		}

@@ -78,9 +78,15 @@ func (r *rules) runtime(by sharedBy, of *schema.SharedRuntimeEstate, under layer
 	return j
 }
 
-// intended narrows the SKUs of roles that name none to those of a placement intent.
+// intended narrows the SKUs of roles that name none to those of a placement intent, and spreads the roles by its key.
 func (j *judgement) intended(p *schema.PlacementIntent) {
-	if p == nil || len(p.SKUs) == 0 {
+	if p == nil {
+		return
+	}
+	for i := range j.result.Roles {
+		j.result.Roles[i].SpreadBy = p.SpreadBy
+	}
+	if len(p.SKUs) == 0 {
 		return
 	}
 	left := j.some("spec.placement_intent.skus", p.SKUs, allowedSKUs())

@@ -138,3 +138,13 @@ func TestExplainSharedFate(t *testing.T) {
 		}
 	}
 }
+
+// The topology key of a placement intent reaches every role, also without SKUs.
+func TestSpreadByReachesEachRole(t *testing.T) {
+	e := policy.Evaluate(estateFiles(t, "../../examples/campus", nil))
+	commons := e.Unit(schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"})
+	require.NotEmpty(t, commons.Roles)
+	for _, role := range commons.Roles {
+		require.Equal(t, "rack", role.SpreadBy, role.Name)
+	}
+}
