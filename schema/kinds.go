@@ -66,11 +66,17 @@ type KindInfo struct {
 	Unit bool
 	// InsteadOfSuspend is the advice where `suspend: true` has no meaning; "": suspend is allowed.
 	InsteadOfSuspend string
-	// NoEffect names the missing effect of the kind, in words that follow "so far";
-	// "": documents of the kind have their effect.
-	NoEffect string
+	// NoEffect lists what is checked and not used, of which each document that has it gets a
+	// warning. Names and descriptions for people are not among them.
+	NoEffect []NoEffect
 
 	create func() Document
+}
+
+// NoEffect is a part of the documents of a kind that Berth checks and does not use.
+type NoEffect struct {
+	Field string // "": the whole document
+	SoFar string // the missing effect, in words that follow "so far"
 }
 
 // lastRank is the rank of kinds that no other kind refers to.
@@ -123,13 +129,14 @@ var kinds = []KindInfo{
 	},
 	{
 		Kind: KindHookRule, Rank: lastRank, create: document[HookRule], Permission: "hooks.write",
-		NoEffect: "nothing is triggered",
+		NoEffect: []NoEffect{{"", "nothing is triggered"}},
 		Places:   places("platform/hooks/{name}.yaml"),
 	},
 	{
 		Kind: KindInstance, Rank: 9, create: document[Instance], Removal: RemovalEnds, Unit: true,
-		Places: places("tenants/{tenant}/projects/{project}/instances/{name}.yaml"),
-		Status: places("tenants/{tenant}/projects/{project}/instances/{name}.yaml"),
+		NoEffect: []NoEffect{{"spec.tenant_boundary_mode", "it neither gives nor refuses access"}},
+		Places:   places("tenants/{tenant}/projects/{project}/instances/{name}.yaml"),
+		Status:   places("tenants/{tenant}/projects/{project}/instances/{name}.yaml"),
 	},
 	{
 		Kind: KindMemberOperation, Rank: lastRank, create: document[MemberOperation],
@@ -184,6 +191,7 @@ var kinds = []KindInfo{
 	},
 	{
 		Kind: KindSite, Rank: lastRank, create: document[Site], Permission: "sites.write",
+		NoEffect:         []NoEffect{{"spec.contact", "Berth calls nobody"}},
 		Places:           places("platform/sites/{name}.yaml"),
 		InsteadOfSuspend: "delete the file",
 	},

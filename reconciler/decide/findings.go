@@ -153,26 +153,25 @@ func mistake(d schema.Diagnostic) schema.Diagnostic {
 	return d
 }
 
-// maxWithoutEffect is how many documents without effect are named.
+// maxWithoutEffect is how many documents and fields without effect are named.
 const maxWithoutEffect = 10
 
-// withoutEffect warns of documents of a change that have no effect yet.
+// withoutEffect warns of documents of a change, and of their fields, that have no effect yet.
 func withoutEffect(touched []schema.PathChange, head *estate.Result) (out []schema.Diagnostic) {
 	more := 0
 	for _, c := range touched {
-		f := head.WithoutEffectAt(c.Path)
-		switch {
-		case f == nil:
-		case len(out) < maxWithoutEffect:
-			out = append(out, *f)
-		default:
-			more++
+		for _, f := range head.WithoutEffectAt(c.Path) {
+			if len(out) < maxWithoutEffect {
+				out = append(out, f)
+			} else {
+				more++
+			}
 		}
 	}
 	if more > 0 {
 		last := out[len(out)-1]
 		last.Severity, last.Path, last.Message = schema.SeverityNote, "",
-			fmt.Sprintf("%d more documents of this change have no effect yet; berth validate lists them", more)
+			fmt.Sprintf("%d more documents or fields of this change have no effect yet; berth validate lists them", more)
 		out = append(out, last)
 	}
 	return out

@@ -151,7 +151,10 @@ func TestChangeToKindsWithoutEffectGetsWarning(t *testing.T) {
 	})
 	require.Equal(t, want, codesOf(t, p.Diagnostics))
 	require.Len(t, note, 1)
-	require.Equal(t, "2 more documents of this change have no effect yet; berth validate lists them", note[0].Message)
+	require.Equal(t, "2 more documents or fields of this change have no effect yet; berth validate lists them", note[0].Message)
+	site := doc("Site", "north", "spec:\n  display_name: North\n  regions: [lab]\n  contact: the operators\n")
+	p = proposal(t, base, map[string]string{"platform/sites/north.yaml": site})
+	require.Contains(t, codesOf(t, p.Diagnostics), "platform/sites/north.yaml kind.no-effect")
 	require.Empty(t, proposal(t, base,
 		map[string]string{"tenants/physics/tenant.yaml": doc("Tenant", "physics", "spec:\n  display_name: New\n")}).Diagnostics)
 }

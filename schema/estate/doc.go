@@ -65,7 +65,7 @@
 //	conflict.approval            approvals are asked for where nobody can give one (warning)
 //	conflict.contribution        a node offered twice
 //	conflict.repository          two tenants that name one repository (warning)
-//	kind.no-effect               a document that Berth checks and does nothing for yet (warning)
+//	kind.no-effect               a document, or a field of one, that Berth checks and does not use yet (warning)
 //	tenant.shadowed              not read, as the tenant has a repository of its own (warning)
 //	tenant.no-repository         a directory given for a tenant that names no repository (warning)
 package estate

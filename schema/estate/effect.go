@@ -7,21 +7,21 @@ import (
 	"berth/schema/load"
 )
 
-// WithoutEffect warns of valid documents that have no effect yet, by part and path:
-// kinds that Berth does not deploy (schema.KindInfo.NoEffect).
+// WithoutEffect warns of what is valid and has no effect yet (schema.KindInfo.NoEffect), by part
+// and path: documents, and fields that a document gives.
 func (r *Result) WithoutEffect() (out []schema.Diagnostic) {
 	for _, s := range r.trees {
 		for _, doc := range s.docs {
-			if f := withoutEffect(doc); f != nil && !s.out(doc) {
-				out = append(out, *f)
+			if !s.out(doc) {
+				out = append(out, withoutEffect(doc)...)
 			}
 		}
 	}
 	return out
 }
 
-// WithoutEffectAt is WithoutEffect of one file; nil if it has an effect.
-func (r *Result) WithoutEffectAt(path string) *schema.Diagnostic {
+// WithoutEffectAt is WithoutEffect of one file.
+func (r *Result) WithoutEffectAt(path string) []schema.Diagnostic {
 	if s := r.tree(partOf(path).Name); s != nil {
 		if doc := s.at(path); doc != nil && !s.out(doc) {
 			return withoutEffect(doc)
@@ -30,15 +30,19 @@ func (r *Result) WithoutEffectAt(path string) *schema.Diagnostic {
 	return nil
 }
 
-func withoutEffect(d *load.Document) *schema.Diagnostic {
+func withoutEffect(d *load.Document) (out []schema.Diagnostic) {
 	if !d.Valid() {
 		return nil
 	}
-	const code = "kind.no-effect"
-	if what := d.Key.Kind.Info().NoEffect; what != "" {
-		f := load.Found(d, "kind", schema.SeverityWarning, code,
-			fmt.Sprintf("a document of kind %s is checked and has no effect in this version of Berth: so far %s", d.Key.Kind, what))
-		return &f
+	const code, message = "kind.no-effect", "is checked and has no effect in this version of Berth: so far "
+	for _, n := range d.Key.Kind.Info().NoEffect {
+		switch {
+		case n.Field == "":
+			out = append(out, load.Found(d, "kind", schema.SeverityWarning, code,
+				fmt.Sprintf("a document of kind %s %s%s", d.Key.Kind, message, n.SoFar)))
+		case d.Header.Has(n.Field):
+			out = append(out, load.Found(d, n.Field, schema.SeverityWarning, code, message+n.SoFar))
+		}
 	}
-	return nil
+	return out
 }

@@ -11,8 +11,8 @@ import (
 	"berth/schema/estate"
 )
 
-// Each valid document of a kind without effect has a warning. No other document has one. An
-// invalid document has its errors.
+// Each valid document with a kind or a field without effect has one warning for each, at its line. No other document
+// has one. An invalid document has its errors.
 func TestKindsWithoutEffectHaveWarnings(t *testing.T) {
 	l := newLoader(t)
 	files := campus(t)
@@ -20,21 +20,29 @@ func TestKindsWithoutEffectHaveWarnings(t *testing.T) {
 	files[invalid] = strings.Replace(files[invalid], "app: slurm", "ap: slurm", 1)
 	r, err := l.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)
-	warned, kinds := map[string]bool{}, map[schema.Kind]int{}
+	warned := map[string][]string{}
 	for _, d := range r.WithoutEffect() {
 		require.Equal(t, "kind.no-effect", d.Code)
 		require.Equal(t, schema.SeverityWarning, d.Severity)
-		require.Equal(t, &d, r.WithoutEffectAt(d.File))
-		warned[d.File] = true
+		require.Contains(t, r.WithoutEffectAt(d.File), d)
+		require.Contains(t, d.Message, "is checked and has no effect in this version of Berth: so far ")
+		name := d.Path[strings.LastIndexByte(d.Path, '.')+1:]
+		require.Contains(t, strings.Split(files[d.File], "\n")[d.Line-1], name+":", "at its line")
+		warned[d.File] = append(warned[d.File], d.Path)
 	}
+	kinds := map[schema.Kind]int{}
 	for path, key := range r.Documents() {
-		lacks := key.Kind.Info().NoEffect != ""
-		require.Equal(t, lacks && path != invalid, warned[path], path)
-		if warned[path] {
-			kinds[key.Kind]++
+		var want []string
+		for _, n := range key.Kind.Info().NoEffect {
+			if n.Field == "" {
+				want = append(want, "kind")
+			} else if strings.Contains(files[path], strings.TrimPrefix(n.Field, "spec.")+":") {
+				want = append(want, n.Field)
+			}
 		}
+		require.Equal(t, want, warned[path], path)
+		kinds[key.Kind] += len(warned[path])
 	}
-	require.Equal(t, map[schema.Kind]int{
-		schema.KindHookRule: 2,
-	}, kinds)
+	require.Equal(t, []int{2, 1, 1}, []int{kinds[schema.KindHookRule], kinds[schema.KindSite], kinds[schema.KindInstance]})
+	require.Nil(t, warned[invalid])
 }

@@ -80,8 +80,12 @@ func (r *reference) kind(kind schema.Kind, s *shape) {
 	info := kind.Info()
 	r.line("## " + string(kind))
 	r.line(s.doc)
-	if info.NoEffect != "" {
-		r.line("**No effect yet:** Berth checks documents of this kind; so far " + info.NoEffect + ".")
+	for _, n := range info.NoEffect {
+		what := "documents of this kind"
+		if n.Field != "" {
+			what = "`" + n.Field + "`"
+		}
+		r.line("**No effect yet:** Berth checks " + what + "; so far " + n.SoFar + ".")
 	}
 	var facts []string
 	fact := func(name string, values []schema.PathPattern) {
