@@ -220,6 +220,12 @@ func (r *Reconciler) OperatorError() error {
 // Leadership returns the epoch and the identity that this daemon leads with; 0 before it leads.
 func (r *Reconciler) Leadership() (epoch uint64, leader string) { return r.status.Leadership() }
 
+// StatusTip returns the commit of berth/status that this daemon leads with, and a channel that is closed when it moves
+// or leadership ends. leads is false before and after leadership.
+func (r *Reconciler) StatusTip() (commit string, moved <-chan struct{}, leads bool) {
+	return r.status.FollowTip()
+}
+
 // View returns the current view; false before the state in force is known.
 func (r *Reconciler) View() (plan.View, bool) { return r.views.current() }
 

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -402,6 +403,23 @@ type Event struct {
 	CorrelationID string          `json:"correlation_id"`
 	Payload       json.RawMessage `json:"payload"`
 }
+
+// PlacedEvent is an event with its place in the event log of berth/status.
+type PlacedEvent struct {
+	Event
+	Place string // never changes, and no other event has it
+}
+
+// FirstPlace is the place before the first event of every log.
+const FirstPlace = "0-0-0"
+
+// Errors of reading the event log from a place on. Test with errors.Is.
+var (
+	// ErrNoPlace: the text is not the place of an event in this log.
+	ErrNoPlace = errors.New("not a place in the event log")
+	// ErrFarPlace: more events follow than are read at once.
+	ErrFarPlace = errors.New("too far back in the event log")
+)
 
 // Settled reports whether a unit's status changes only after a change of the declaration
 // or of the observation.

@@ -155,7 +155,7 @@ func (w *Writer) LoadDeleted(ctx context.Context) {
 
 func (w *Writer) loadDeleted(ctx context.Context, log reconciler.EventReader) error {
 	w.mu.Lock()
-	tip := w.tip
+	tip := w.tip.commit
 	w.mu.Unlock()
 	for e, err := range log.EventsSince(ctx, tip, w.o.Now().Add(-w.Deleted.retention)) {
 		if err != nil {

@@ -17,6 +17,7 @@ const maxPushRetry = 30 * time.Second
 // Run pushes changes until ctx ends, then once more. It returns ErrDeposed when
 // another daemon has taken leadership.
 func (w *Writer) Run(ctx context.Context) error {
+	defer w.endTip()
 	retry := time.Second
 	for {
 		select {
@@ -132,7 +133,7 @@ func (w *Writer) next() (b *reconciler.StatusBatch, old string, upTo uint64, err
 	w.Statuses.addTo(b)
 	w.Reviews.addTo(b)
 	w.lastPush, w.p.urgent = w.o.Now(), false
-	return b, w.tip, w.count, nil
+	return b, w.tip.commit, w.count, nil
 }
 
 // remember keeps a batch that may have landed although its push failed: the answer
@@ -160,7 +161,7 @@ func (w *Writer) rebase(ctx context.Context) error {
 	if err := w.checkLeader(b.tree.Revision); err != nil {
 		return err
 	}
-	if b.tip != w.tip {
+	if b.tip != w.tip.commit {
 		if own := slices.IndexFunc(w.tried,
 			func(t reconciler.StatusBatch) bool { return EqualJSON(t.Revision, b.tree.Revision) }); own >= 0 {
 			w.appended(w.tried[own])
@@ -168,7 +169,8 @@ func (w *Writer) rebase(ctx context.Context) error {
 			w.o.Log.Warn("berth/status was moved by another writer; overwriting its statuses", "tip", b.tip)
 		}
 		w.audit.check(b.audit, head(w.rev))
-		w.tip, w.tried = b.tip, nil
+		w.tip.set(b.tip)
+		w.tried = nil
 	} else if b.refused != nil {
 		return b.refused // of this branch
 	}
@@ -182,7 +184,8 @@ func (w *Writer) rebase(ctx context.Context) error {
 func (w *Writer) landed(tip string, b reconciler.StatusBatch, upTo uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tip, w.tried = tip, nil
+	w.tip.set(tip)
+	w.tried = nil
 	w.appended(b)
 	w.Statuses.written(b)
 	w.Reviews.written(b)

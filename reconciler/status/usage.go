@@ -36,10 +36,3 @@ func (w *Writer) FlushUsage(ctx context.Context) error {
 	}
 	return w.Flush(ctx)
 }
-
-// Tip returns the commit of berth/status that this daemon wrote or read last.
-func (w *Writer) Tip() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.tip
-}

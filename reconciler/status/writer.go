@@ -75,7 +75,7 @@ type Writer struct {
 	audit  *auditLog
 	usage  pendingUsage
 	leader string // random identity of this daemon; it makes each leadership unique
-	tip    string // of the branch
+	tip    tip    // of the branch
 	rev    reconciler.Revision
 	// tried are the batches, oldest first, whose push from the present tip failed in
 	// a way that may hide a success. Batches of equal revisions have equal events and
@@ -95,6 +95,7 @@ func NewWriter(o Options) *Writer {
 	deleted := newDeletedInstances(o.Retention, o.Now)
 	return &Writer{
 		o: o, Statuses: newStatuses(p, deleted), Reviews: newReviews(p), Deleted: deleted, pending: p, leader: rand.Text(),
+		tip:    tip{moved: make(chan struct{})},
 		pushes: rate.NewLimiter(rate.Every(min(o.Window, maxWindow)), pushesAtOnce),
 		audit:  &auditLog{p: p, ids: map[string]bool{}, denials: map[string]bool{}, owed: o.Owed, onCheck: o.OnCheck, log: o.Log},
 	}
@@ -130,7 +131,8 @@ func (w *Writer) Lead(ctx context.Context) error {
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.tip, w.rev, w.lastPush = tip, rev, w.o.Now()
+		w.tip.set(tip)
+		w.rev, w.lastPush = rev, w.o.Now()
 		w.Statuses.load(b.tree)
 		w.Reviews.load(b.tree.Reviews)
 		w.audit.check(b.audit, head(rev))
@@ -187,7 +189,7 @@ func head(rev reconciler.Revision) audit.Head {
 func (w *Writer) Fetched(ctx context.Context, tip string) error {
 	signal(w.answered)
 	w.mu.Lock()
-	known := tip == "" || tip == w.tip
+	known := tip == "" || tip == w.tip.commit
 	w.mu.Unlock()
 	if known {
 		return nil

@@ -58,7 +58,10 @@ const (
 var errTooMuch = errors.New("the log is larger than the read limit")
 
 // effort is the remaining budget for reading a log; nil: unlimited.
-type effort struct{ opened, bytes int }
+type effort struct {
+	opened, bytes int
+	whole         bool // segments of any size are read
+}
 
 // spend subtracts the cost of one directory or segment. It returns errTooMuch if
 // the budget is exceeded.
@@ -75,7 +78,7 @@ func (e *effort) spend(bytes int) error {
 
 // segment returns the maximum size of a segment in bytes.
 func (e *effort) segment() int {
-	if e == nil {
+	if e == nil || e.whole {
 		return object.MaxObject
 	}
 	return maxSegment
@@ -102,15 +105,18 @@ type LogOrder struct {
 // An unreadable line yields an error with its File and Line, and reading
 // continues. It stops if ctx ends or the repository is damaged.
 func (r *View) Events(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[plan.Event], error] {
-	return readLog(ctx, r, commit, eventsDir, o, func(line []byte) (e plan.Event, err error) {
-		if err = json.Unmarshal(line, &e); err != nil {
-			return plan.Event{}, fmt.Errorf("not an event: %s", object.OneLine(err.Error(), object.MaxLine))
-		}
-		if e.EventID == "" || e.EventType == "" {
-			return plan.Event{}, errors.New("not an event: it has no event_id or no event_type")
-		}
-		return e, nil
-	})
+	return readLog(ctx, r, commit, eventsDir, o, decodeEvent)
+}
+
+// decodeEvent decodes a line of the event log.
+func decodeEvent(line []byte) (e plan.Event, err error) {
+	if err = json.Unmarshal(line, &e); err != nil {
+		return plan.Event{}, fmt.Errorf("not an event: %s", object.OneLine(err.Error(), object.MaxLine))
+	}
+	if e.EventID == "" || e.EventType == "" {
+		return plan.Event{}, errors.New("not an event: it has no event_id or no event_type")
+	}
+	return e, nil
 }
 
 // Bounds for EventsSince.
@@ -129,7 +135,7 @@ func (r *View) EventsSince(ctx context.Context, commit string, since time.Time) 
 	first := eventsDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
 	return func(yield func(plan.Event, error) bool) {
 		older := 0
-		for l, err := range r.Events(ctx, commit, LogOrder{NewestFirst: true, effort: &effort{maxEventsOpened, maxEventsBytes}}) {
+		for l, err := range r.Events(ctx, commit, LogOrder{NewestFirst: true, effort: &effort{opened: maxEventsOpened, bytes: maxEventsBytes}}) {
 			switch {
 			case errors.Is(err, errTooMuch):
 				r.objects.Log.Warn("event log is too long; older events are not read", "since", since.UTC())
@@ -169,7 +175,7 @@ func (r *View) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2[L
 func (r *View) AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error) {
 	first := auditDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
 	var tail []audit.Line
-	for l, err := range r.Audit(ctx, commit, LogOrder{NewestFirst: true, effort: &effort{maxTailOpened, maxTailBytes}}) {
+	for l, err := range r.Audit(ctx, commit, LogOrder{NewestFirst: true, effort: &effort{opened: maxTailOpened, bytes: maxTailBytes}}) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
