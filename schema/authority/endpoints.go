@@ -49,5 +49,6 @@ func Endpoints() []Endpoint {
 		{"GET " + instance + "/nodes", NodeRead},
 		{"POST " + instance + "/nodes/{node}/operations", NodeOperate},
 		{"GET " + project + "/usage", QueueRead},
+		{"GET /api/v1/events/stream", InstanceRead},
 	}
 }

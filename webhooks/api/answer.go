@@ -14,6 +14,8 @@ type answer struct {
 	body      []byte
 	status    int  // 0: 200
 	truncated bool // body is the end of something longer
+	// stream writes a body that has no end yet, instead. It returns a failure before its first byte only.
+	stream func(http.ResponseWriter) *failure
 }
 
 // head sets the headers of every answer.

@@ -45,6 +45,7 @@ type Options struct {
 	// account within a minute as one record. nil: Audit does.
 	Refused func(audit.Record)
 	Live    func() Live // what answers for running units now; nil: nothing does
+	Events  EventLog    // nil: there are no streams of events
 	// Leader returns the URL of this API at the leader while this daemon is its standby, else "".
 	// Nil: this daemon is never a standby.
 	Leader       func() string
@@ -72,6 +73,8 @@ type API struct {
 	answering     *fair.Slots
 	authenticator *authenticator
 	authoriser    *authoriser
+	feed          *feed
+	eventKinds    map[string]schema.Kind
 }
 
 // New makes an API. Estate, Source, Audit and Log are needed.
@@ -93,8 +96,12 @@ func New(o Options) (*API, error) {
 		authoriser: &authoriser{
 			auditor:        &auditor{store: o.Audit, denials: newDenials(o.denied), refusals: newDenials(o.Refused), now: o.Now},
 			administrators: o.Administrators, admins: newLimiter(o.PerAdmin)},
+		feed: newFeed(o.Events, o.Log), eventKinds: eventKinds(),
 	}, nil
 }
+
+// EndStreams ends the streams of events at once, and refuses new ones.
+func (a *API) EndStreams() { a.feed.close() }
 
 // withDefaults returns o with the defaults set.
 func (o Options) withDefaults() Options {
@@ -107,6 +114,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Live == nil {
 		o.Live = func() Live { return Live{} }
+	}
+	if o.Events == nil {
+		o.Events = noEventLog{}
 	}
 	if o.Leader == nil {
 		o.Leader = func() string { return "" }
@@ -134,12 +144,16 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	head(h, c.correlation)
 
-	got, fail := a.safely(c)
+	got, fail := safely(func() (answer, *failure) { return a.answer(c) })
+	if fail == nil && got.stream != nil {
+		fail = got.stream(w)
+	}
 	status, failed := cmp.Or(got.status, http.StatusOK), code("")
 	switch {
 	case fail != nil:
 		status, failed = fail.code.status(), fail.code
 		fail.write(w, c.correlation, c.ids())
+	case got.stream != nil:
 	default:
 		if got.truncated {
 			h.Set("X-Output-Truncated", "true")
@@ -162,7 +176,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // safely answers a call. A panic fails that call only.
-func (a *API) safely(c *call) (got answer, fail *failure) {
+func safely(do func() (answer, *failure)) (got answer, fail *failure) {
 	defer func() {
 		if p := recover(); p != nil {
 			fail = &failure{code: codeInternal,
@@ -170,7 +184,7 @@ func (a *API) safely(c *call) (got answer, fail *failure) {
 				cause:   fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
 		}
 	}()
-	return a.answer(c)
+	return do()
 }
 
 // answer checks a call step by step. A caller learns nothing before authentication.
@@ -185,6 +199,9 @@ func (a *API) answer(c *call) (answer, *failure) {
 	}
 	if c.route == nil {
 		return a.document(c)
+	}
+	if c.route.streams {
+		return a.openStream(c)
 	}
 	sees, fail := a.authoriser.authorise(c)
 	if fail != nil {

@@ -275,6 +275,7 @@ func readDocument(t testing.TB) *document {
 	doc, err := openapi3.NewLoader().LoadFromData(openAPI)
 	require.NoError(t, err)
 	require.NoError(t, doc.Validate(context.Background()))
+	openapi3filter.RegisterBodyDecoder(eventStream, openapi3filter.PlainBodyDecoder)
 	router, err := legacy.NewRouter(doc)
 	require.NoError(t, err)
 	return &document{doc: doc, router: router}

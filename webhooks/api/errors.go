@@ -24,6 +24,7 @@ const (
 	codeProject      code = "project.mismatch" // X-Project-ID and path disagree (requirement A18)
 	codeCursor       code = "cursor.invalid"
 	codeQuery        code = "query.invalid"
+	codePlace        code = "last_event_id.invalid"   // of a stream of events (requirement E7)
 	codeBreakGlass   code = "break_glass.no_reason"   // an admin path without X-Break-Glass
 	codeMisplaced    code = "break_glass.not_allowed" // X-Break-Glass elsewhere
 	codeTooLong      code = "request.too_long"
@@ -48,7 +49,7 @@ func (c code) status() int {
 	switch c {
 	case codeStandby:
 		return http.StatusTemporaryRedirect
-	case codeProject, codeCursor, codeQuery, codeBreakGlass, codeMisplaced, codeKey, codeBody:
+	case codeProject, codeCursor, codeQuery, codePlace, codeBreakGlass, codeMisplaced, codeKey, codeBody:
 		return http.StatusBadRequest
 	case codeAuthRequired, codeAuthInvalid:
 		return http.StatusUnauthorized

@@ -21,11 +21,12 @@ const (
 	Artifacts      Family = "artifacts"
 	SharedRuntimes Family = "shared_runtimes"
 	Queue          Family = "queue"
+	Events         Family = "events"
 )
 
 // Families lists all families, in the order of an introduction.
 func Families() []Family {
-	return []Family{Catalog, Entitlements, Instances, Artifacts, SharedRuntimes, Queue}
+	return []Family{Catalog, Entitlements, Instances, Artifacts, SharedRuntimes, Queue, Events}
 }
 
 const (
@@ -51,6 +52,7 @@ type route struct {
 	list       func(*reading) *listing // nil result: not found
 	item       func(*reading) any      // nil result: not found
 	live       live
+	streams    bool     // the events, as long as the caller reads
 	method     string   // of live
 	effect     string   // action of live in the audit; "": it changes and reveals nothing
 	query      []string // parameters of live
@@ -65,7 +67,7 @@ func (r *route) reads() bool { return r.list != nil || r.item != nil }
 // methods are those that r answers.
 func (r *route) methods() []string {
 	switch {
-	case r.reads() || r.method == http.MethodGet:
+	case r.reads() || r.streams || r.method == http.MethodGet:
 		return []string{http.MethodGet, http.MethodHead}
 	case r.live != nil:
 		return []string{r.method}

@@ -72,6 +72,8 @@ func routes() []*route {
 	queueRoutes(add)
 	add(inProject+"/usage", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readUsage),
 		query: []string{"live"}})
+	add("/events/stream", route{family: Events, permission: authority.InstanceRead, streams: true})
+	add("/admin/events/stream", route{family: Events, permission: authority.InstanceRead, streams: true, admin: true})
 	return all
 }
 

@@ -146,6 +146,11 @@ func (d *Daemon) Serve(ctx context.Context, reread <-chan os.Signal) error {
 	})
 	g.Go(func() error {
 		<-ctx.Done()
+		for _, e := range d.all {
+			if h := e.api.Load(); h != nil {
+				h.EndStreams() // they would keep the server up
+			}
+		}
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		if err := server.Shutdown(stop); !errors.Is(err, context.DeadlineExceeded) {

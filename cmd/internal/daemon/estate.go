@@ -170,7 +170,7 @@ func (e *estate) serveAPI(w http.ResponseWriter, r *http.Request) {
 // openAPI makes the read API if the configuration has an api section.
 func (e *estate) openAPI(c *Config) error {
 	if c.API == nil {
-		e.api.Store(nil)
+		e.replaceAPI(nil)
 		return nil
 	}
 	people := &personTokens{tokens: c.API.Tokens, log: e.log}
@@ -188,13 +188,21 @@ func (e *estate) openAPI(c *Config) error {
 	h, err := api.New(api.Options{
 		Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Identify: identify,
 		Off:   c.API.off(),
-		Audit: e.audit, Refused: e.refused, Live: e.live, Leader: e.leaderURL, Log: e.log,
+		Audit: e.audit, Refused: e.refused, Live: e.live, Events: eventLog{e}, Leader: e.leaderURL, Log: e.log,
 	})
 	if err != nil {
 		return err
 	}
-	e.api.Store(h)
+	e.replaceAPI(h)
 	return nil
+}
+
+// replaceAPI makes h answer from now on. The streams of events of the previous API end: its tokens and administrators
+// may be others.
+func (e *estate) replaceAPI(h *api.API) {
+	if previous := e.api.Swap(h); previous != nil {
+		previous.EndStreams()
+	}
 }
 
 // audit records a request for break-glass access. If it was allowed, the record is on the

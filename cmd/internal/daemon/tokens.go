@@ -20,6 +20,7 @@ type apiConfig struct {
 	Artifacts      *bool       `json:"artifacts"`
 	SharedRuntimes *bool       `json:"shared_runtimes"`
 	Queue          *bool       `json:"queue"`
+	Events         *bool       `json:"events"`
 	Tokens         []apiToken  `json:"tokens"`
 	OIDC           *oidcConfig `json:"oidc"`
 	URL            string      `json:"url"`
@@ -34,7 +35,7 @@ type apiToken struct {
 // off returns the families that are switched off (requirement A16).
 func (c *apiConfig) off() []api.Family {
 	var off []api.Family
-	for i, on := range []*bool{c.Catalog, c.Entitlements, c.Instances, c.Artifacts, c.SharedRuntimes, c.Queue} {
+	for i, on := range []*bool{c.Catalog, c.Entitlements, c.Instances, c.Artifacts, c.SharedRuntimes, c.Queue, c.Events} {
 		if on != nil && !*on {
 			off = append(off, api.Families()[i])
 		}
