@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/cmd/internal/cli"
@@ -82,6 +83,28 @@ const followInterval = 500 * time.Millisecond
 // EventColumns are the columns of a table of events.
 func EventColumns() []string {
 	return []string{"TIME", "EVENT", "RESOURCE", "CORRELATION-ID", "REASON"}
+}
+
+// Project returns the project of the instance that the filter selects; "": it selects none.
+func (f EventFilter) Project() string {
+	project, _, _ := strings.Cut(f.Instance, "/")
+	return project
+}
+
+// From returns the time that Since names; zero: none.
+func (f EventFilter) From() time.Time { return f.from }
+
+// PrintEvent prints an event in its JSON form, as a daemon sends it, if the filter selects it.
+func PrintEvent(out *cli.Entries, filter EventFilter, data string) error {
+	var e plan.Event
+	if err := json.Unmarshal([]byte(data), &e); err != nil {
+		return fmt.Errorf("the server sent something else than an event: %w; is it another version?", err)
+	}
+	p := payloadOf(e)
+	if !filter.takes(e, p) {
+		return nil
+	}
+	return errors.Join(out.Add(e, eventCells(e, p)...), out.Flush())
 }
 
 // Events prints the events that a filter selects, oldest first. With follow, it prints

@@ -231,10 +231,9 @@ func (s *Server) once(ctx context.Context, r Request, target, token string) ([]b
 			req.Header.Set(name, value)
 		}
 	}
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	res, err := client.Do(req)
+	res, err := send(req)
 	if err != nil {
-		return nil, nil, fmt.Errorf("no answer of the server: %w", err)
+		return nil, nil, err
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxReply))
@@ -242,15 +241,30 @@ func (s *Server) once(ctx context.Context, r Request, target, token string) ([]b
 	case err != nil:
 		return nil, res.Header, fmt.Errorf("the answer of the server broke off: %w", err)
 	case res.StatusCode >= 300:
-		var e struct{ Error Error }
-		if json.Unmarshal(body, &e) != nil || e.Error.Code == "" {
-			return nil, res.Header, &Error{Code: codeForeign,
-				Message: fmt.Sprintf("%s answered %s: is it the URL of a Berth daemon?", req.URL.Host, res.Status), Status: res.StatusCode}
-		}
-		e.Error.Status = res.StatusCode
-		return nil, res.Header, &e.Error
+		return nil, res.Header, errorOf(req, res, body)
 	}
 	return body, res.Header, nil
+}
+
+// send sends a request, and follows no redirection.
+func send(req *http.Request) (*http.Response, error) {
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no answer of the server: %w", err)
+	}
+	return res, nil
+}
+
+// errorOf returns the error that an answer has.
+func errorOf(req *http.Request, res *http.Response, body []byte) *Error {
+	var e struct{ Error Error }
+	if json.Unmarshal(body, &e) != nil || e.Error.Code == "" {
+		return &Error{Code: codeForeign,
+			Message: fmt.Sprintf("%s answered %s: is it the URL of a Berth daemon?", req.URL.Host, res.Status), Status: res.StatusCode}
+	}
+	e.Error.Status = res.StatusCode
+	return &e.Error
 }
 
 // find returns the URL of the server and the token.
