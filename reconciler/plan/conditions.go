@@ -40,6 +40,7 @@ const (
 	ConditionSuspended       ConditionType = "Suspended"       // A document suspends the resource, or the estate is paused.
 	ConditionVerified        ConditionType = "Verified"        // The published bytes are those of the document.
 	ConditionRollbackExpired ConditionType = "RollbackExpired" // The last day of the rollback of a queue map is over.
+	ConditionCapacityDiffers ConditionType = "CapacityDiffers" // The host of a node has other capacity than its document declares.
 )
 
 // ConditionStatus says whether a condition holds.
@@ -104,6 +105,14 @@ const (
 	ReasonNoRollback Reason = "NoRollback" // The queue map declares no rollback.
 	ReasonActive     Reason = "Active"     // The declared rollback has not expired.
 	ReasonExpired    Reason = "Expired"    // The last day of the declared rollback is over.
+
+	ReasonNeverAnswered          Reason = "NeverAnswered"          // The host of the node has not answered yet.
+	ReasonHostAnswers            Reason = "HostAnswers"            // The host of the node answers.
+	ReasonHostSilent             Reason = "HostSilent"             // The host of the node does not answer; the scheduler does not say that it is gone.
+	ReasonAnswerUnusable         Reason = "AnswerUnusable"         // The host of the node answers, and its facts cannot be read.
+	ReasonHostAndSchedulerSilent Reason = "HostAndSchedulerSilent" // Neither Berth nor the scheduler reaches the host of the node.
+	ReasonCapacityAsDeclared     Reason = "CapacityAsDeclared"     // The host of the node has at least the declared capacity.
+	ReasonCapacityMissing        Reason = "CapacityMissing"        // The host of the node has less than the declared capacity; the message has the numbers.
 
 	ReasonNotVerified Reason = "NotLookedAt" // The bytes were not verified since the last change of the document.
 )
