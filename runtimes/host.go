@@ -137,6 +137,7 @@ type Op struct {
 	// Preflight has no result; it fails with code foreign.
 	Preflight *Preflight  `json:"preflight,omitempty"`
 	Ledger    *ReadLedger `json:"ledger,omitempty"`
+	Facts     *ReadFacts  `json:"facts,omitempty"`
 }
 
 // Result is the result of an Op, which decides the fields that are set.
@@ -151,6 +152,7 @@ type Result struct {
 	Service *ServiceStatus `json:"service,omitempty"`
 	Info    *HostInfo      `json:"info,omitempty"`
 	Ledger  *LedgerPart    `json:"ledger,omitempty"`
+	Facts   *HostFacts     `json:"facts,omitempty"`
 }
 
 // WriteFile writes a file atomically with fsync of file and directory, unless it has
@@ -348,3 +350,45 @@ type LedgerEntry struct {
 
 // StoppedAt begins the LedgerEntry.Op of a request that did not do all of its effects.
 const StoppedAt = "stopped at "
+
+// ReadFacts reads the facts of the host (requirement E5). It has no effect, starts no program and needs no epoch.
+type ReadFacts struct {
+	// Devices are device files below /dev that should be there, at most MaxDevices.
+	Devices []string `json:"devices,omitempty"`
+}
+
+// MaxDevices bounds ReadFacts.Devices.
+const MaxDevices = 256
+
+// HostFacts are the result of ReadFacts, from /proc, /sys and /dev. A fact without a source is absent.
+type HostFacts struct {
+	At           time.Time   `json:"at"`             // of the host's clock
+	Load         *LoadFacts  `json:"load,omitempty"` // nil: unknown
+	CPUs         int         `json:"cpus,omitempty"` // online
+	MemoryMiB    int         `json:"memory_mib,omitempty"`
+	AvailableMiB int         `json:"available_mib,omitempty"` // memory for new programs without swapping
+	Disks        []DiskFacts `json:"disks,omitempty"`         // of / and of Profile.DiskPaths that exist
+	// GPUs is the number of GPUs that the kernel knows; nil: no source says so.
+	GPUs *int `json:"gpus,omitempty"`
+	// Missing are those of ReadFacts.Devices that are no device files here.
+	Missing   []string `json:"missing,omitempty"`
+	GPUModels []string `json:"gpu_models,omitempty"` // as the driver names them, one for each GPU, sorted
+	Kernel    string   `json:"kernel,omitempty"`     // release
+	BootID    string   `json:"boot_id,omitempty"`
+	Version   string   `json:"version,omitempty"`  // of the helper
+	Protocol  int      `json:"protocol,omitempty"` // of the helper
+}
+
+// LoadFacts are the load averages of a host.
+type LoadFacts struct {
+	One     float64 `json:"one"` // minute
+	Five    float64 `json:"five"`
+	Fifteen float64 `json:"fifteen"`
+}
+
+// DiskFacts are the sizes of the file system that a path is on.
+type DiskFacts struct {
+	Path    string `json:"path"`
+	SizeMiB int64  `json:"size_mib"`
+	FreeMiB int64  `json:"free_mib"` // for users without privileges
+}

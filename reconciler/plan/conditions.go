@@ -108,11 +108,11 @@ const (
 
 	ReasonNeverAnswered          Reason = "NeverAnswered"          // The host of the node has not answered yet.
 	ReasonHostAnswers            Reason = "HostAnswers"            // The host of the node answers.
-	ReasonHostSilent             Reason = "HostSilent"             // The host of the node does not answer; the scheduler does not say that it is gone.
+	ReasonHostSilent             Reason = "HostSilent"             // The host of the node does not answer.
 	ReasonAnswerUnusable         Reason = "AnswerUnusable"         // The host of the node answers, and its facts cannot be read.
 	ReasonHostAndSchedulerSilent Reason = "HostAndSchedulerSilent" // Neither Berth nor the scheduler reaches the host of the node.
 	ReasonCapacityAsDeclared     Reason = "CapacityAsDeclared"     // The host of the node has at least the declared capacity.
-	ReasonCapacityMissing        Reason = "CapacityMissing"        // The host of the node has less than the declared capacity; the message has the numbers.
+	ReasonCapacityMissing        Reason = "CapacityMissing"        // The host of the node has less than declared; the message has the numbers.
 
 	ReasonNotVerified Reason = "NotLookedAt" // The bytes were not verified since the last change of the document.
 )

@@ -23,6 +23,8 @@ type Options struct {
 	// agent uses neither the machine's init nor its directory services.
 	EtcDir  string
 	Version string
+	// Root is the directory that has proc, sys and dev of the host. Empty: /.
+	Root string
 	// StartTime is the time after which a daemon in the foreground counts as started.
 	// 0: 100 ms.
 	StartTime time.Duration
@@ -42,6 +44,7 @@ type Agent struct {
 	users    users
 	programs programs
 	services services
+	machine  machine
 	version  string
 	digest   func() string
 }
@@ -53,6 +56,7 @@ func New(o Options) *Agent {
 	a := &Agent{
 		allow: allow, leaders: leaders{state}, ledger: ledger{state}, paths: madePaths{state, allow},
 		users:   users{state: state, accounts: accounts, allow: allow},
+		machine: newMachine(cmp.Or(o.Root, "/"), o.Profiles),
 		version: o.Version, digest: sync.OnceValue(ownDigest),
 	}
 	a.files = hostFiles{allow, accounts, a.paths}

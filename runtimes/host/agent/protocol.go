@@ -16,7 +16,7 @@ import (
 // Protocol is the version of the protocol. A daemon works with a helper of the same one or of a later one, so helpers are replaced
 // first. Raise it when a daemon needs an operation, a program, an argument or a path that the helper of the last release refuses. A
 // test shows a changed message (testdata/protocol.txt); no test compares the limits of profiles.
-const Protocol = 2
+const Protocol = 3
 
 // Bounds of requests and responses.
 const (
@@ -166,7 +166,7 @@ func Check(op runtimes.Op) error {
 // MayEffect reports whether op may change the host.
 func MayEffect(op runtimes.Op) bool {
 	switch {
-	case op.Read != nil, op.Stat != nil, op.List != nil, op.Info != nil, op.Preflight != nil, op.Ledger != nil:
+	case op.Read != nil, op.Stat != nil, op.List != nil, op.Info != nil, op.Preflight != nil, op.Ledger != nil, op.Facts != nil:
 		return false
 	case op.Service != nil:
 		return op.Service.Verb != "state"
@@ -215,6 +215,8 @@ func Summary(op runtimes.Op) string {
 		return "make the directory of " + plain(op.UserDir.Name) + " in " + plain(op.UserDir.In)
 	case op.Info != nil:
 		return "info"
+	case op.Facts != nil:
+		return "facts"
 	case op.Ledger != nil:
 		return "read the ledger of " + plain(op.Ledger.CorrelationID)
 	}

@@ -67,6 +67,9 @@ func sizeOf(r runtimes.Result) int {
 	for _, st := range r.Stats {
 		n += len(st.Path) + len(st.SHA256) + words
 	}
+	if f := r.Facts; f != nil {
+		n += (len(f.Disks) + len(f.Missing) + len(f.GPUModels) + 4) * words
+	}
 	if r.Ledger != nil {
 		n += len(r.Ledger.Entries) * maxEntry
 	}
@@ -214,6 +217,8 @@ func (a *Agent) do(ctx context.Context, op runtimes.Op) (runtimes.Result, error)
 		return a.programs.run(ctx, op.Run)
 	case op.Info != nil:
 		return a.info()
+	case op.Facts != nil:
+		return a.facts(op.Facts)
 	case op.Ledger != nil:
 		return a.ledger.read(op.Ledger)
 	}

@@ -75,6 +75,7 @@ func Profile() runtimes.Profile {
 			"/run/munge-*", "/run/slurm-*", WorkerRunDir, WorkerConfLink, DatabaseRunDir, DatabaseFiles,
 			WorkerMungeRun, WorkerMungeSocket, WorkerMungeSocket + ".lock",
 		},
+		DiskPaths:   []string{InstanceDir, StateDir, DatabaseData, LogDir},
 		SecretPaths: []string{MungeEtc + "/*"},
 		CheckMake:   checkMake(everything()),
 		DerivePaths: derivePaths,
