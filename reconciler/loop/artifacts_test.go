@@ -114,7 +114,7 @@ func (e *eyes) looked() int {
 }
 
 func looking(l runtimes.Artifacts) tune {
-	return func(o *loop.Options) { o.Artifacts, o.Settings.ArtifactInterval = l, 50*time.Millisecond }
+	return func(o *loop.Options) { o.Readers.Artifacts, o.Settings.ArtifactInterval = l, 50*time.Millisecond }
 }
 
 // resource reads the status of a resource from berth/status.

@@ -7,6 +7,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/decide"
+	"berth/reconciler/nodes"
 	"berth/reconciler/plan"
 	"berth/reconciler/pulls"
 	"berth/runtimes"
@@ -26,8 +27,8 @@ type Options struct {
 	Render pulls.Render     // texts for the forge; required with a forge
 	Decide decide.Options
 
-	Runtimes  map[string]runtimes.Runtime // by runtime_backend
-	Artifacts runtimes.Artifacts          // verifies published bytes; nil: bytes are not verified
+	Runtimes map[string]runtimes.Runtime // by runtime_backend
+	Readers  Readers
 
 	Settings Settings
 	Log      *slog.Logger
@@ -36,6 +37,12 @@ type Options struct {
 	Owed     reconciler.Owed  // keeps audit records until they are written; nil: no record is owed
 	Peers    Peers            // zero: this daemon takes leadership when it starts
 	Hooks    Hooks
+}
+
+// Readers read what no unit's runtime reads.
+type Readers struct {
+	Artifacts runtimes.Artifacts  // verifies published bytes; nil: bytes are not verified
+	Nodes     runtimes.NodeReader // reads the facts of hosts; nil: no node is observed
 }
 
 // Hooks are called while the loop works. A nil one is not called.
@@ -62,6 +69,8 @@ type Settings struct {
 	Workers          int           // units reconciled at a time, besides hanging ones; 0: 4
 	MaxAttempts      int           // of a failing unit, until it waits for a new revision; 0: 10
 	Dates            bool          // find the dates of documents in the background, for View
+	Heartbeat        time.Duration // between two observations of a node's host (requirement E5); 0: 15 s
+	NodeLimits       nodes.Limits  // after which a silent node is not ready or lost; zero: 45 s and 10 min
 }
 
 // withDefaults returns o with the defaults set.
@@ -75,6 +84,8 @@ func (o Options) withDefaults() Options {
 	o.Settings.MaxAttempts = cmp.Or(o.Settings.MaxAttempts, 10)
 	o.Settings.AuthorLag = cmp.Or(o.Settings.AuthorLag, 20*time.Second)
 	o.Settings.ArtifactInterval = cmp.Or(o.Settings.ArtifactInterval, time.Hour)
+	o.Settings.Heartbeat = cmp.Or(o.Settings.Heartbeat, 15*time.Second)
+	o.Settings.NodeLimits = cmp.Or(o.Settings.NodeLimits, nodes.Limits{NotReady: 45 * time.Second, Lost: 10 * time.Minute})
 	o.Settings.Usage = cmp.Or(o.Settings.Usage, time.Hour)
 	if o.Now == nil {
 		o.Now = time.Now

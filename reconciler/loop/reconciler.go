@@ -32,6 +32,7 @@ type Reconciler struct {
 	estate    *estateTask
 	units     *unitTask
 	artifacts *artifactScanner
+	nodes     *nodeObserver
 	dates     *dates
 	usage     *usageCollector
 	liveUsage *liveUsage
@@ -69,16 +70,18 @@ func New(o Options) *Reconciler {
 		timeout: usageTimeout,
 	}
 	r.liveUsage = &liveUsage{usageCollector: r.usage}
+	r.nodes = newNodeObserver(&o, recorder, r.inForce)
 	r.units = &unitTask{
 		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag},
 		attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,
 		interval: o.Settings.Interval, observing: o.Settings.Observe, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics,
 		usage:      r.usage,
 		silent:     newUnreachableNodes(o.Metrics),
+		nodeViews:  r.nodes.views,
 		continuing: map[schema.Key]string{}, reconciled: map[schema.Key]bool{},
 	}
 	r.artifacts = &artifactScanner{
-		recorder: recorder, inForce: r.inForce, history: history, reader: o.Artifacts, interval: o.Settings.ArtifactInterval,
+		recorder: recorder, inForce: r.inForce, history: history, reader: o.Readers.Artifacts, interval: o.Settings.ArtifactInterval,
 		misses: map[schema.Key]int{},
 	}
 	r.dates = newDates(r.inForce, o.Repo, o.Log)
@@ -162,6 +165,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		wg.Go(func() { r.queues.run(ctx) })
 		wg.Go(func() { r.poll(ctx) })
 		wg.Go(func() { r.usage.run(ctx) })
+		wg.Go(func() { r.nodes.run(ctx) })
 		wg.Wait()
 		return nil
 	})

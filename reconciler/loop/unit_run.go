@@ -114,6 +114,7 @@ func (r *unitRun) observe(ctx context.Context) {
 	r.metrics.called(backend, "observe", v.observed.Presence != plan.Unknown)
 	r.silent.observe(v.observed)
 	r.pulls.NoteJobs(v.observed)
+	r.nodeViews.note(v.prev.Key, v.observed.Members)
 }
 
 // choosePlan plans from the observed state to the state in force. A new instance waits

@@ -43,20 +43,10 @@ const (
 	Usable                 // facts
 )
 
-// SchedulerView is what the scheduler of a unit says about a node of the unit.
-type SchedulerView int
-
-// The views.
-const (
-	NoView       SchedulerView = iota // no unit is on the node, or its scheduler was not observed
-	Responds                          // the node responds to the scheduler
-	Unresponsive                      // the node does not respond to the scheduler
-)
-
 // Observation is one observation of a node.
 type Observation struct {
 	Answer    Answer
-	Scheduler SchedulerView
+	Scheduler plan.SchedulerView // of the units on the node
 }
 
 // Status is the state of a node with its history. The zero value is a node that was never observed.
@@ -126,7 +116,7 @@ func decide(s Status, o Observation, l Limits) (State, plan.Reason) {
 		return NotReady, plan.ReasonAnswerUnusable
 	case s.Answered.IsZero() && s.Transitions == 0:
 		return Unknown, plan.ReasonNeverAnswered
-	case s.Silence >= l.Lost && (o.Scheduler == Unresponsive || s.State == Lost && o.Scheduler == NoView):
+	case s.Silence >= l.Lost && (o.Scheduler == plan.Unresponsive || s.State == Lost && o.Scheduler == plan.NoView):
 		return Lost, plan.ReasonHostAndSchedulerSilent
 	case s.Silence >= l.Lost:
 		return Unknown, plan.ReasonHostSilent

@@ -52,7 +52,7 @@ func (h *history) is(state nodes.State, reason plan.Reason) {
 
 func TestStateFollowsObservedSilence(t *testing.T) {
 	silent, answers := nodes.Observation{}, nodes.Observation{Answer: nodes.Usable}
-	gone := nodes.Observation{Scheduler: nodes.Unresponsive}
+	gone := nodes.Observation{Scheduler: plan.Unresponsive}
 	t.Run("a node that never answered is unknown without a transition", func(t *testing.T) {
 		h := newHistory(t)
 		h.observe(time.Hour, gone)
@@ -89,18 +89,18 @@ func TestStateFollowsObservedSilence(t *testing.T) {
 		h.is(nodes.Lost, plan.ReasonHostAndSchedulerSilent)
 		h.observe(beat, silent)
 		h.is(nodes.Lost, plan.ReasonHostAndSchedulerSilent)
-		h.observe(beat, nodes.Observation{Scheduler: nodes.Responds})
+		h.observe(beat, nodes.Observation{Scheduler: plan.Responds})
 		h.is(nodes.Unknown, plan.ReasonHostSilent)
 	})
 	t.Run("a scheduler alone loses no node", func(t *testing.T) {
 		h := newHistory(t)
-		h.observe(time.Hour, nodes.Observation{Answer: nodes.Usable, Scheduler: nodes.Unresponsive})
+		h.observe(time.Hour, nodes.Observation{Answer: nodes.Usable, Scheduler: plan.Unresponsive})
 		h.is(nodes.Ready, plan.ReasonHostAnswers)
 	})
 	t.Run("a host that answers without facts is not ready and never gone", func(t *testing.T) {
 		h := newHistory(t)
 		h.observe(beat, answers)
-		h.observe(time.Hour, nodes.Observation{Answer: nodes.Unusable, Scheduler: nodes.Unresponsive})
+		h.observe(time.Hour, nodes.Observation{Answer: nodes.Unusable, Scheduler: plan.Unresponsive})
 		h.is(nodes.NotReady, plan.ReasonAnswerUnusable)
 		h.observe(9*time.Minute, gone)
 		h.is(nodes.NotReady, plan.ReasonHostSilent)
@@ -145,9 +145,9 @@ func TestStatesInAnyHistory(t *testing.T) {
 			}
 			now = now.Add(rapid.SampledFrom([]time.Duration{beat, beat, beat, time.Minute, 48 * time.Hour, -time.Hour, 0}).Draw(t, "gap"))
 			o := nodes.Observation{
-				Answer:    rapid.SampledFrom([]nodes.Answer{nodes.Silent, nodes.Silent, nodes.Silent, nodes.Silent, nodes.Unusable,
+				Answer: rapid.SampledFrom([]nodes.Answer{nodes.Silent, nodes.Silent, nodes.Silent, nodes.Silent, nodes.Unusable,
 					nodes.Usable}).Draw(t, "answer"),
-				Scheduler: nodes.SchedulerView(rapid.IntRange(0, 2).Draw(t, "scheduler")),
+				Scheduler: plan.SchedulerView(rapid.IntRange(0, 2).Draw(t, "scheduler")),
 			}
 			next, transition := nodes.Next(s, o, now, limits)
 			if o.Answer == nodes.Silent {
@@ -155,8 +155,8 @@ func TestStatesInAnyHistory(t *testing.T) {
 			} else {
 				silent, unresponsive = 0, false
 			}
-			if o.Scheduler != nodes.NoView {
-				unresponsive = o.Scheduler == nodes.Unresponsive
+			if o.Scheduler != plan.NoView {
+				unresponsive = o.Scheduler == plan.Unresponsive
 			}
 			was := s.State
 			if was == "" {

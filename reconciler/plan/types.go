@@ -87,7 +87,19 @@ type MemberState struct {
 	// References are the names that the runtime gave the member, for Integration. They are not
 	// digested, and nil where the runtime does not know them.
 	References map[string]string `json:"-"`
+	// Scheduler is what the scheduler says about the node. It is not digested.
+	Scheduler SchedulerView `json:"-"`
 }
+
+// SchedulerView is what the scheduler of a unit says about a node of the unit.
+type SchedulerView int
+
+// The views.
+const (
+	NoView       SchedulerView = iota // the scheduler was not asked, or does not answer
+	Responds                          // the node responds to the scheduler
+	Unresponsive                      // the node does not respond to the scheduler
+)
 
 // State of a member.
 type State string

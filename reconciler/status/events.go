@@ -151,6 +151,9 @@ func resourceEvents(prev, next *plan.ThingStatus, now time.Time) []plan.Event {
 	if next.Key.Kind == schema.KindQueueMap {
 		return QueueMapEvents(prev, next, now)
 	}
+	if next.Key.Kind == schema.KindNode {
+		return nodeEvents(prev, next, now)
+	}
 	if prev != nil && prev.Phase == next.Phase {
 		return nil
 	}
@@ -192,6 +195,29 @@ func resourceEvents(prev, next *plan.ThingStatus, now time.Time) []plan.Event {
 		return nil
 	}
 	return []plan.Event{NewEvent(d.Type, next.Key, next.Revision, more.Attempt, next.CorrelationID, payload, now)}
+}
+
+// nodeEvents returns the event of a node's transition. The number of transitions tells a transition from a status that is written
+// again, and from that of a node that never answered.
+func nodeEvents(prev, next *plan.ThingStatus, now time.Time) []plan.Event {
+	var was, is struct {
+		Attempt  int    `json:"attempt"`
+		Previous string `json:"previous_status"`
+		Region   string `json:"region"`
+	}
+	if Detail(next, &is); prev != nil {
+		Detail(prev, &was)
+	}
+	d, ok := event.Of(next.Key.Kind, next.Phase)
+	if !ok || is.Attempt == was.Attempt {
+		return nil
+	}
+	p := event.Node{ResourceName: next.Key.ResourceName(), Status: next.Phase, PreviousStatus: is.Previous, Region: is.Region,
+		Revision: next.Revision}
+	if c := next.Condition(plan.ConditionReady); c != nil {
+		p.Reason = string(c.Reason)
+	}
+	return []plan.Event{NewEvent(d.Type, next.Key, next.Revision, is.Attempt, next.CorrelationID, p, now)}
 }
 
 // Detail decodes the fields of s.Detail that into names. A field of another type

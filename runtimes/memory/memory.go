@@ -63,6 +63,9 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	for _, name := range slices.Sorted(maps.Keys(u.Members)) {
 		m := u.Members[name]
 		state := plan.MemberState{Name: name, Node: m.Node, State: m.State, References: map[string]string{"unit": s.Key.String()}}
+		if state.Scheduler = plan.Responds; w.silent[m.Node] {
+			state.Scheduler = plan.Unresponsive
+		}
 		if m.Drained != "" {
 			state.OutOfService = "drained: " + m.Drained
 		}

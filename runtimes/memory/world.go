@@ -24,7 +24,9 @@ type World struct {
 	mu      sync.Mutex
 	dir     string // with a file for each unit; empty: kept in memory only
 	units   map[schema.Key]*unit
-	down    map[string]bool   // unreachable nodes
+	down    map[string]bool // unreachable nodes
+	silent  map[string]bool // nodes that do not respond to the schedulers
+	facts   map[string]func(*runtimes.HostFacts)
 	foreign map[string]string // conflicts on nodes with something that Berth did not make
 	calls   map[string]int
 	script  []fault
@@ -63,7 +65,8 @@ type fault struct {
 
 // NewWorld returns an empty world.
 func NewWorld() *World {
-	return &World{units: map[schema.Key]*unit{}, down: map[string]bool{}, foreign: map[string]string{}, calls: map[string]int{}}
+	return &World{units: map[schema.Key]*unit{}, down: map[string]bool{}, silent: map[string]bool{},
+		facts: map[string]func(*runtimes.HostFacts){}, foreign: map[string]string{}, calls: map[string]int{}}
 }
 
 // OpenWorld returns the world in dir and makes dir if necessary. Each step is saved

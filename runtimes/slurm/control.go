@@ -351,7 +351,7 @@ func (s site) readWorker(res runtimes.Result) (rec workerRecord, err error) {
 func gpuFiles(m plan.Member) []string {
 	var paths []string
 	for _, g := range m.GPUs {
-		files, _ := cluster.DeviceFiles(g.Devices) // an invalid one was refused at the join
+		files, _ := g.DeviceFiles() // an invalid one was refused at the join
 		paths = append(paths, files...)
 	}
 	return paths

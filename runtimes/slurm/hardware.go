@@ -96,7 +96,7 @@ func checkCapacity(m plan.Member, has cli.Resources) error {
 func (c hardware) checkDevices(ctx context.Context, m plan.Member) error {
 	var paths []string
 	for _, g := range m.GPUs {
-		fs, err := cluster.DeviceFiles(g.Devices)
+		fs, err := g.DeviceFiles()
 		if err != nil {
 			return err
 		}

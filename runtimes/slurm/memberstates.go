@@ -33,6 +33,9 @@ func (v *observation) members() []plan.MemberState {
 			reserved.text = "" // OutOfService has it
 		}
 		joined.Note = joinNotes(cluster.UnusedHardware(m, v.ctl.rec.Found[m.Node]), reserved.text, v.jobs.failedLaunches(m.Node))
+		if v.serving {
+			joined.Scheduler = viewOf(findNode(v.nodes, m.Node))
+		}
 		if state == plan.Running && v.serving {
 			joined.OutOfService = v.outOfService(m.Node)
 		}
@@ -134,6 +137,17 @@ func (v *observation) outOfService(name string) string {
 		what += " (" + strings.Join(said, ", ") + ")"
 	}
 	return what
+}
+
+// viewOf returns what slurmctld says about a node that it has, if it is known.
+func viewOf(n node, known bool) plan.SchedulerView {
+	switch {
+	case !known:
+		return plan.NoView
+	case n.Has("NOT_RESPONDING"):
+		return plan.Unresponsive
+	}
+	return plan.Responds
 }
 
 // controllerAge returns how long slurmctld has run.

@@ -56,6 +56,11 @@ const (
 	OperationExpired   Type = "berth.operation.expired"
 	RetryTriggered     Type = "berth.retry.triggered"
 
+	NodeReady    Type = "berth.node.ready"
+	NodeNotReady Type = "berth.node.not_ready"
+	NodeUnknown  Type = "berth.node.unknown"
+	NodeLost     Type = "berth.node.lost"
+
 	QueueModeChanged     Type = "berth.queuemap.mode_changed"
 	QueueRollbackBegan   Type = "berth.queuemap.rollback_began"
 	QueueRollbackExpired Type = "berth.queuemap.rollback_expired"
@@ -222,6 +227,17 @@ type Telemetry struct {
 	UsedFallback    bool   `json:"used_fallback" doc:"false: no queue is resolved"`
 }
 
+// Node is the payload of the events of nodes (requirements E3, E5). It has no address.
+type Node struct {
+	OrgID          string `json:"org_id" doc:"empty: nodes are the platform's"`
+	ResourceName   string `json:"resource_name" doc:"name of the node"`
+	Status         string `json:"status" doc:"state of the node now"`
+	PreviousStatus string `json:"previous_status" doc:"state before: ready, not_ready, unknown or lost"`
+	Reason         string `json:"reason" doc:"why, as the condition Ready of the node has it"`
+	Region         string `json:"region" doc:"declared region"`
+	Revision       string `json:"revision" doc:"commit that was in force when Berth first recorded the node"`
+}
+
 // Definition describes one type of event.
 type Definition struct {
 	Type    Type
@@ -274,6 +290,12 @@ func Definitions() []Definition {
 		{OperationExpired, "An operation could not start within a day, or a later one asks for the opposite: it is not done any more.",
 			schema.KindMemberOperation, "expired", Operation{}},
 		{RetryTriggered, "An operation began a new attempt of a unit that had failed.", schema.KindMemberOperation, "", Operation{}},
+		{NodeReady, "The host of a node answers: for the first time, or again.", schema.KindNode, "ready", Node{}},
+		{NodeNotReady, "The host of a node gives no usable answer.", schema.KindNode, "not_ready", Node{}},
+		{NodeUnknown, "The host of a node is silent for long, and its scheduler does not say that it is gone.", schema.KindNode, "unknown",
+			Node{}},
+		{NodeLost, "The host of a node is silent for long, and its scheduler says that it does not respond.", schema.KindNode, "lost",
+			Node{}},
 		{QueueModeChanged, "A queue map has another mode, is new, or is deleted.", schema.KindQueueMap, "", QueueMap{}},
 		{QueueRollbackBegan, "A queue map declares a rollback from now on, or renews it with another last day.", schema.KindQueueMap, "",
 			QueueMap{}},
@@ -281,6 +303,15 @@ func Definitions() []Definition {
 			schema.KindQueueMap, "", QueueMap{}},
 		{QueueRollbackEnded, "A queue map declares no rollback any more, or is deleted.", schema.KindQueueMap, "", QueueMap{}},
 	}
+}
+
+// EngineName returns the name that the design of scheduler engines (SDV) gives an event; "": it has none. NodeUnknown has none:
+// that design knows no silence that is no loss.
+func (t Type) EngineName() string {
+	return map[Type]string{
+		NodeReady: "NodeReady", NodeNotReady: "NodeNotReady", NodeLost: "NodeLost",
+		InstanceRunning: "WorkloadScheduled", InstanceFailed: "WorkloadFailed", RetryTriggered: "RetryTriggered",
+	}[t]
 }
 
 // Of returns the event for a phase of a kind. Some phases, such as deploying, have none.

@@ -26,7 +26,7 @@ import (
 var update = flag.Bool("update", false, "write the published schemas from the Go types")
 
 // The ten events of the app control plane, the nine of shared runtimes with the
-// names in their documents (requirements A8, D1, D2), and Berth's own twelve.
+// names in their documents (requirements A8, D1, D2), and Berth's own sixteen.
 func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 	want := strings.Fields(`
 		apps.entitlement.updated
@@ -38,6 +38,7 @@ func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 		apps.shared_runtime.attachment.requested apps.shared_runtime.attachment.attached
 		apps.shared_runtime.attachment.failed apps.shared_runtime.attachment.detached
 		berth.operation.requested berth.operation.done berth.operation.failed berth.operation.expired berth.retry.triggered
+		berth.node.ready berth.node.not_ready berth.node.unknown berth.node.lost
 		berth.queuemap.mode_changed berth.queuemap.rollback_began berth.queuemap.rollback_expired berth.queuemap.rollback_ended`)
 	var got []string
 	for _, d := range event.Definitions() {
@@ -81,6 +82,20 @@ func TestPublishedSchemasMatchGoTypes(t *testing.T) {
 	}
 }
 
+// The events of a scheduler's engine that Berth has are found by the names of its design (requirement E7): one of each.
+func TestEngineEventsHaveTheirNames(t *testing.T) {
+	var got []string
+	for _, d := range event.Definitions() {
+		if name := d.Type.EngineName(); name != "" {
+			got = append(got, name)
+			var document map[string]any
+			require.NoError(t, json.Unmarshal(schemaOf(t, d), &document))
+			require.Equal(t, name, document["x-engine-event"])
+		}
+	}
+	require.ElementsMatch(t, strings.Fields("NodeReady NodeNotReady NodeLost WorkloadScheduled WorkloadFailed RetryTriggered"), got)
+}
+
 // schemaOf returns the JSON Schema of one event, envelope and payload.
 func schemaOf(t *testing.T, d event.Definition) []byte {
 	t.Helper()
@@ -100,10 +115,14 @@ func schemaOf(t *testing.T, d event.Definition) []byte {
 	}
 	envelope := object(t, reflect.TypeFor[plan.Event]())
 	require.ElementsMatch(t, envelope["required"], slices.Collect(maps.Keys(means)))
-	return indented(t, map[string]any{
+	document := map[string]any{
 		"$schema": "http://json-schema.org/draft-07/schema#", "title": string(d.Type), "description": d.About,
 		"type": "object", "additionalProperties": false, "required": envelope["required"], "properties": means,
-	})
+	}
+	if name := d.Type.EngineName(); name != "" {
+		document["x-engine-event"] = name
+	}
+	return indented(t, document)
 }
 
 // object returns the JSON Schema of a struct with required fields only.

@@ -34,8 +34,9 @@ type controller struct {
 	loop   *loop.Reconciler
 	queues *queueing.Service
 	repo   *composed.Composed
-	forge  forge.Client   // nil: none configured
-	hosts  runtimes.Hosts // nil: no ssh configured
+	forge  forge.Client        // nil: none configured
+	hosts  runtimes.Hosts      // nil: no ssh configured
+	nodes  runtimes.NodeReader // nil: neither hosts nor a memory runtime is configured
 	reg    *prometheus.Registry
 	work   workLog
 }
@@ -91,7 +92,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), decide.Undated(c.Artifacts.secretRule),
 				schema.QueueRules(backends.Contract(), backends.QueueNames), decide.Undated(onboard.Gate(backends.Names()))},
 		},
-		Runtimes: live, Artifacts: c.Artifacts.looker(),
+		Runtimes: live, Readers: loop.Readers{Artifacts: c.Artifacts.looker(), Nodes: d.nodes},
 		Settings: loop.Settings{
 			Observe: c.observeLimit(), Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll),
 			Flush:            time.Duration(c.FlushWindow),
@@ -213,6 +214,7 @@ func (d *controller) runtimes() (map[string]runtimes.Runtime, error) {
 		return nil, err
 	}
 	if d.hosts != nil {
+		d.nodes = runtimes.NodeHosts{Hosts: d.hosts}
 		for _, b := range backends.All() {
 			live[b.Name()] = b.New(d.hosts, d.config.SSH.limits())
 		}
@@ -224,6 +226,9 @@ func (d *controller) runtimes() (map[string]runtimes.Runtime, error) {
 		}
 		for _, backend := range c.Backends {
 			live[backend] = memory.NewFor(world, backends.Rules(backend))
+		}
+		if d.nodes == nil {
+			d.nodes = world
 		}
 		d.log.Info("memory runtime in use; instances of these backends exist in files only", "backends", c.Backends, "directory",
 			c.Directory)

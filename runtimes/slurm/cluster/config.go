@@ -201,8 +201,7 @@ const (
 )
 
 var (
-	projectID   = regexp.MustCompile(`^[a-z0-9][-a-z0-9]{0,39}\.[a-z0-9][-a-z0-9]{0,39}$`)
-	deviceRange = regexp.MustCompile(`^(/dev/(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+)(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
+	projectID = regexp.MustCompile(`^[a-z0-9][-a-z0-9]{0,39}\.[a-z0-9][-a-z0-9]{0,39}$`)
 )
 
 // Parse reads a config. The estate's loader has checked it and filled in

@@ -12,17 +12,17 @@ import (
 )
 
 func TestDeviceFiles(t *testing.T) {
-	got, err := DeviceFiles("/dev/nvidia[0-2]")
+	got, err := schema.GPU{Devices: "/dev/nvidia[0-2]"}.DeviceFiles()
 	require.NoError(t, err)
 	require.Equal(t, []string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"}, got)
-	got, err = DeviceFiles("/dev/dri/card0")
+	got, err = schema.GPU{Devices: "/dev/dri/card0"}.DeviceFiles()
 	require.NoError(t, err)
 	require.Equal(t, []string{"/dev/dri/card0"}, got)
 	// A worker with fewer GPUs than its node has gets exactly those it asked for.
 	for devices, want := range map[string][]string{
 		"/dev/nvidia0": {"/dev/nvidia0"}, "/dev/nvidia[3-3]": {"/dev/nvidia3"}, "/dev/nvidia[2-3]": {"/dev/nvidia2", "/dev/nvidia3"},
 	} {
-		got, err = DeviceFiles(devices)
+		got, err = schema.GPU{Devices: devices}.DeviceFiles()
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 		gres, err := renderGresConf([]plan.Member{{Node: "n",
@@ -34,7 +34,7 @@ func TestDeviceFiles(t *testing.T) {
 	}
 	for _, bad := range []string{"/dev/../etc/x", "/etc/nvidia0", "/dev/nvidia[3-1]", "/dev/nvidia[0-999]", "/dev/a[0-1][0-1]", "/dev/",
 		"/dev/a b", ""} {
-		_, err := DeviceFiles(bad)
+		_, err := schema.GPU{Devices: bad}.DeviceFiles()
 		require.Error(t, err, bad)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -219,7 +218,7 @@ func renderGresConf(workers []plan.Member) ([]byte, error) {
 	l.b.WriteString(header)
 	for _, m := range workers {
 		for _, g := range m.GPUs {
-			if _, err := DeviceFiles(g.Devices); err != nil {
+			if _, err := g.DeviceFiles(); err != nil {
 				return nil, fmt.Errorf("gres.conf: node %s: %w", m.Node, err)
 			}
 			// Without NodeName, slurmd would exit on every node that lacks the devices.
@@ -245,29 +244,6 @@ func CheckUser(u schema.UnixUser) error {
 		return fmt.Errorf("user %q with uid %d is not an account of a person", u.Name, u.UID)
 	}
 	return nil
-}
-
-// DeviceFiles expands a range such as /dev/nvidia[0-3].
-func DeviceFiles(devices string) ([]string, error) {
-	if path.Clean(devices) != devices || !strings.HasPrefix(devices, "/dev/") {
-		return nil, fmt.Errorf("devices %q: want a path below /dev", devices)
-	}
-	m := deviceRange.FindStringSubmatch(devices)
-	if m == nil {
-		return nil, fmt.Errorf("devices %q: want a path below /dev with at most one range at its end, as in /dev/nvidia[0-3]", devices)
-	}
-	if m[2] == "" {
-		return []string{devices}, nil
-	}
-	var from, to int
-	if _, err := fmt.Sscanf(m[2], "[%d-%d]", &from, &to); err != nil || from > to || to-from > 255 {
-		return nil, fmt.Errorf("devices %q: want an ascending range of at most 256 numbers", devices)
-	}
-	var out []string
-	for i := from; i <= to; i++ {
-		out = append(out, fmt.Sprintf("%s%d", m[1], i))
-	}
-	return out, nil
 }
 
 // gresOf returns the GPUs of a member as the Gres of its node.

@@ -1,0 +1,159 @@
+package loop_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/loop"
+	"berth/reconciler/nodes"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+	"berth/schema/event"
+)
+
+// observed makes a daemon observe the nodes of the memory world, with short limits.
+func (w *world) observed(o *loop.Options) {
+	o.Readers.Nodes = w.world
+	o.Settings.Heartbeat = 10 * time.Millisecond
+	o.Settings.NodeLimits = nodes.Limits{NotReady: 30 * time.Millisecond, Lost: 100 * time.Millisecond}
+}
+
+// node returns the status of a node on berth/status, or nil.
+func (w *world) node(name string) *plan.ThingStatus {
+	return w.tree().Things[schema.Key{Kind: schema.KindNode, Name: name}]
+}
+
+func (w *world) nodeIs(name string, state nodes.State) func() bool {
+	return func() bool { s := w.node(name); return s != nil && s.Phase == string(state) }
+}
+
+// nodeEvents returns the transitions of a node, as the event log has them.
+func (w *world) nodeEvents(name string) (out []string) {
+	for _, e := range w.events() {
+		var p event.Node
+		if typ, ok := strings.CutPrefix(e.EventType, "berth.node."); ok {
+			require.NoError(w.t, json.Unmarshal(e.Payload, &p))
+			if p.ResourceName == name {
+				require.Equal(w.t, typ, p.Status)
+				require.NotContains(w.t, string(e.Payload), "10.9.0")
+				out = append(out, p.PreviousStatus+" -> "+p.Status+" "+p.Reason)
+			}
+		}
+	}
+	return out
+}
+
+// A node is observed whether or not a unit uses it. Its states are on berth/status and in the event log, each transition once, also
+// across a restart; silence of the host alone loses no node.
+func TestNodeStatesAreRecordedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	d := w.start(w.observed)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	for _, name := range []string{"ctl", "gpu-1", "gpu-4"} {
+		w.eventually(name+" is ready", w.nodeIs(name, nodes.Ready))
+		require.Equal(t, []string{"unknown -> ready HostAnswers"}, w.nodeEvents(name))
+	}
+	r := nodes.ReadRecord(w.node("gpu-4"))
+	require.Equal(t, 2, *r.Found.GPUs)
+	require.Equal(t, 4, r.Found.CPUs)
+	require.Equal(t, "memory-gpu-4", r.Host.BootID)
+
+	worker := w.status("train").Members[1].Node
+	w.world.SetReachable("gpu-4", false) // no unit uses it: nobody else says that it is gone
+	w.world.SetReachable(worker, false)
+	w.world.SetResponds(worker, false)
+	w.eventually("silence alone is unknown", w.nodeIs("gpu-4", nodes.Unknown))
+	w.eventually("host and scheduler say that it is gone", w.nodeIs(worker, nodes.Lost))
+	require.NoError(t, d.stop())
+	w.start(w.observed)
+	w.world.SetReachable("gpu-4", true)
+	w.world.SetReachable(worker, true)
+	w.eventually("back", w.nodeIs("gpu-4", nodes.Ready))
+	w.eventually("back", w.nodeIs(worker, nodes.Ready))
+	require.Equal(t, []string{"unknown -> ready HostAnswers", "ready -> not_ready HostSilent", "not_ready -> unknown HostSilent",
+		"unknown -> ready HostAnswers"}, w.nodeEvents("gpu-4"))
+	lost := w.nodeEvents(worker)
+	require.Equal(t, "ready -> not_ready HostSilent", lost[1])
+	require.Contains(t, lost, "lost -> ready HostAnswers", lost)
+	w.noEventTwice()
+}
+
+// The status of a node is written when it says something new, never for each heartbeat.
+func TestHeartbeatsMakeNoCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(w.observed)
+	for _, name := range []string{"ctl", "gpu-1", "gpu-2", "gpu-3", "gpu-4"} {
+		w.eventually(name+" is ready", w.nodeIs(name, nodes.Ready))
+	}
+	w.eventually("the status of the commit", func() bool { return w.revision().Commit != "" })
+	tip, beats := w.git.Tip("berth/status"), w.world.Calls("facts")
+	w.eventually("100 heartbeats of each node", func() bool { return w.world.Calls("facts") > beats+500 })
+	require.Equal(t, tip, w.git.Tip("berth/status"))
+}
+
+// The first contact compares the declared capacity with the facts; less than declared is a condition with numbers and no error.
+func TestNodeWithLessThanDeclared(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.world.SetFacts("gpu-2", func(f *runtimes.HostFacts) { f.CPUs, f.Missing = 2, []string{"/dev/nvidia1"} })
+	w.start(w.observed)
+	w.eventually("ready", w.nodeIs("gpu-2", nodes.Ready))
+	c := w.node("gpu-2").Condition(plan.ConditionCapacityDiffers)
+	require.True(t, c.Is(plan.ConditionTrue))
+	require.Equal(t, "the host has 2 of 4 CPUs, no device file /dev/nvidia1; correct spec.capacity or the host", c.Message)
+	w.world.SetFacts("gpu-2", nil)
+	w.eventually("as declared", func() bool { return w.node("gpu-2").Condition(plan.ConditionCapacityDiffers).Is(plan.ConditionFalse) })
+	require.Len(t, w.nodeEvents("gpu-2"), 1)
+}
+
+// A node without a document has no status.
+func TestRemovedNodeHasNoStatus(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(w.observed)
+	w.eventually("ready", w.nodeIs("gpu-3", nodes.Ready))
+	w.put(nil, "platform/nodes/gpu-3.yaml")
+	w.eventually("gone", func() bool { return w.node("gpu-3") == nil && w.node("gpu-4") != nil })
+}
+
+// hangingHosts is a reader of facts that never answers for some nodes.
+type hangingHosts struct {
+	runtimes.NodeReader
+	mu    sync.Mutex
+	nodes map[string]bool
+}
+
+func (h *hangingHosts) ReadFacts(ctx context.Context, n *schema.Node) (*runtimes.HostFacts, error) {
+	h.mu.Lock()
+	hangs := h.nodes[n.Key.Name]
+	h.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return nil, fmt.Errorf("host %s: %w: %w", n.Key.Name, runtimes.ErrUnreachable, ctx.Err())
+	}
+	return h.NodeReader.ReadFacts(ctx, n)
+}
+
+// A host that hangs, and one that never answered, delays no other.
+func TestHangingHostDelaysNoOtherNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := &hangingHosts{NodeReader: w.world, nodes: map[string]bool{"gpu-1": true, "gpu-2": true}}
+	w.start(w.observed, func(o *loop.Options) { o.Readers.Nodes, o.Settings.Heartbeat = h, 24*time.Hour })
+	for _, name := range []string{"ctl", "gpu-3", "gpu-4"} {
+		w.eventually(name+" is ready", w.nodeIs(name, nodes.Ready))
+	}
+	require.Nil(t, w.node("gpu-1"))
+}

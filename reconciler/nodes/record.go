@@ -1,0 +1,99 @@
+package nodes
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// Record is what the status of a node on berth/status says beside its phase and its conditions.
+type Record struct {
+	Transitions int       `json:"attempt"` // number of transitions so far; it distinguishes their events
+	Previous    State     `json:"previous_status,omitempty"`
+	Region      string    `json:"region,omitempty"` // declared
+	Since       time.Time `json:"since,omitzero"`
+	Answered    time.Time `json:"answered_at,omitzero"` // at the time of writing
+	Silence     int64     `json:"silence_seconds,omitempty"`
+	Found       *Found    `json:"found,omitempty"` // nil: the host never answered
+	Host        *Host     `json:"host,omitempty"`
+}
+
+// Found is the capacity that the host of a node has. A zero value is unknown.
+type Found struct {
+	CPUs      int      `json:"cpus,omitempty"`
+	MemoryMiB int      `json:"memory_mib,omitempty"`
+	DiskGiB   int      `json:"disk_gib,omitempty"` // of the largest measured file system
+	GPUs      *int     `json:"gpus,omitempty"`     // nil: unknown
+	GPUModels []string `json:"gpu_models,omitempty"`
+	Missing   []string `json:"missing_devices,omitempty"` // declared device files that the host lacks
+}
+
+// Host identifies the software of the host of a node.
+type Host struct {
+	Kernel   string `json:"kernel,omitempty"`
+	BootID   string `json:"boot_id,omitempty"`
+	Helper   string `json:"helper_version,omitempty"`
+	Protocol int    `json:"helper_protocol,omitempty"`
+}
+
+// ReadRecord returns the record of a status of a node. A field of another type is left out: the branch is not trusted to be well
+// formed.
+func ReadRecord(s *plan.ThingStatus) (r Record) {
+	if s != nil {
+		_ = json.Unmarshal(s.Detail, &r)
+	}
+	return r
+}
+
+// Restore returns the status of a node that its status on berth/status describes; the zero value for nil. No observation counts
+// as made: the time in which no daemon ran is no silence.
+func Restore(s *plan.ThingStatus) Status {
+	if s == nil || !slices.Contains(States(), State(s.Phase)) {
+		return Status{}
+	}
+	r := ReadRecord(s)
+	out := Status{State: State(s.Phase), Since: r.Since, Answered: r.Answered, Silence: time.Duration(max(r.Silence, 0)) * time.Second,
+		Transitions: r.Transitions}
+	if c := s.Condition(plan.ConditionReady); c != nil {
+		out.Reason = c.Reason
+	}
+	return out
+}
+
+// Missing lists what the host of a node has less than its document declares, with numbers.
+func Missing(declared schema.Capacity, found Found) (out []string) {
+	less := func(have, want int, unit string) {
+		if have > 0 && have < want {
+			out = append(out, fmt.Sprintf("%d of %d %s", have, want, unit))
+		}
+	}
+	less(found.CPUs, declared.CPUs, "CPUs")
+	less(found.MemoryMiB, declared.MemoryMiB, "MiB of memory")
+	less(found.DiskGiB, declared.DiskGiB, "GiB of disk")
+	gpus := 0
+	for _, g := range declared.GPUs {
+		gpus += g.Count
+	}
+	switch {
+	case len(found.Missing) > 0:
+		out = append(out, "no device file "+strings.Join(found.Missing, ", "))
+	case found.GPUs != nil:
+		less(*found.GPUs, gpus, "GPUs")
+	}
+	return out
+}
+
+// CapacityCondition compares the declared capacity of a node with the found one.
+func CapacityCondition(declared schema.Capacity, found Found) plan.Condition {
+	missing := Missing(declared, found)
+	if len(missing) == 0 {
+		return plan.Condition{Type: plan.ConditionCapacityDiffers, Status: plan.ConditionFalse, Reason: plan.ReasonCapacityAsDeclared}
+	}
+	return plan.Condition{Type: plan.ConditionCapacityDiffers, Status: plan.ConditionTrue, Reason: plan.ReasonCapacityMissing,
+		Message: "the host has " + strings.Join(missing, ", ") + "; correct spec.capacity or the host"}
+}
