@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,11 +90,14 @@ func TestNodeStatesAreRecordedOnce(t *testing.T) {
 	w.noEventTwice()
 }
 
-// The status of a node is written when it says something new, never for each heartbeat.
+// The status of a node is written when it says something new and once an hour, never for each heartbeat.
 func TestHeartbeatsMakeNoCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.start(w.observed)
+	var hours atomic.Int64
+	w.start(w.observed, func(o *loop.Options) {
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(hours.Load()) * time.Hour) }
+	})
 	for _, name := range []string{"ctl", "gpu-1", "gpu-2", "gpu-3", "gpu-4"} {
 		w.eventually(name+" is ready", w.nodeIs(name, nodes.Ready))
 	}
@@ -101,6 +105,12 @@ func TestHeartbeatsMakeNoCommit(t *testing.T) {
 	tip, beats := w.git.Tip("berth/status"), w.world.Calls("facts")
 	w.eventually("100 heartbeats of each node", func() bool { return w.world.Calls("facts") > beats+500 })
 	require.Equal(t, tip, w.git.Tip("berth/status"))
+	answered := nodes.ReadRecord(w.node("gpu-1")).Answered
+	hours.Store(2)
+	w.eventually("the newer time of an answer", func() bool {
+		return nodes.ReadRecord(w.node("gpu-1")).Answered.Sub(answered) >= time.Hour
+	})
+	require.Len(t, w.nodeEvents("gpu-1"), 1)
 }
 
 // The first contact compares the declared capacity with the facts; less than declared is a condition with numbers and no error.

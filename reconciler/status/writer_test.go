@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -530,6 +531,23 @@ func TestRepeatedTransitionHasTheSameEventID(t *testing.T) {
 	require.NotEqual(t, a.EventID, c.EventID)
 	_, ok = phaseEvent(&next, &next, time.Unix(1, 0))
 	require.False(t, ok, "no change, no event")
+}
+
+// A transition of a node has one event and one id; a status that is written again, and a node that never answered, have none.
+func TestTransitionOfANodeHasOneEvent(t *testing.T) {
+	node := func(phase, detail string) *plan.ThingStatus {
+		return &plan.ThingStatus{Key: schema.Key{Kind: schema.KindNode, Name: "gpu-1"}, Phase: phase, Revision: "abc",
+			Detail: json.RawMessage(detail)}
+	}
+	ready, lost := node("ready", `{"attempt":1,"previous_status":"unknown"}`), node("lost", `{"attempt":2,"previous_status":"ready"}`)
+	require.Empty(t, resourceEvents(nil, node("unknown", `{}`), time.Unix(1, 0)))
+	require.Empty(t, resourceEvents(ready, node("ready", `{"attempt":1,"silence_seconds":3}`), time.Unix(1, 0)))
+	a, b := resourceEvents(ready, lost, time.Unix(1, 0)), resourceEvents(ready, lost, time.Unix(99, 0))
+	require.Len(t, a, 1)
+	require.Equal(t, "berth.node.lost", a[0].EventType)
+	require.Equal(t, a[0].EventID, b[0].EventID)
+	again := resourceEvents(node("ready", `{"attempt":3}`), node("lost", `{"attempt":4}`), time.Unix(1, 0))
+	require.NotEqual(t, a[0].EventID, again[0].EventID)
 }
 
 // Changes that wait for a remote are written as soon as the remote answers a fetch.

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/reconciler/nodes"
 	"berth/runtimes"
 	"berth/schema"
 	"berth/webhooks/forge"
@@ -96,6 +97,20 @@ type loopConfig struct {
 	Workers     int      `json:"workers"`
 	MaxAttempts int      `json:"max_attempts"`
 	Usage       duration `json:"usage_interval"`
+
+	Nodes nodesConfig `json:"nodes"`
+}
+
+// nodesConfig has the times of the observation of nodes.
+type nodesConfig struct {
+	Heartbeat duration `json:"heartbeat"`
+	NotReady  duration `json:"not_ready_after"`
+	Lost      duration `json:"lost_after"`
+}
+
+// limits returns the limits of the states of nodes.
+func (n nodesConfig) limits() nodes.Limits {
+	return nodes.Limits{NotReady: time.Duration(n.NotReady), Lost: time.Duration(n.Lost)}
 }
 
 // defaults returns a configuration with the defaults that config.cue documents.
@@ -104,6 +119,7 @@ func defaults() Config {
 		Artifacts: artifactsConfig{Interval: duration(time.Hour)}, loopConfig: loopConfig{
 			Interval: duration(5 * time.Second), Poll: duration(time.Minute), FlushWindow: duration(time.Second),
 			Retention: duration(90 * 24 * time.Hour), Workers: 4, MaxAttempts: 10, Usage: duration(time.Hour),
+			Nodes: nodesConfig{duration(15 * time.Second), duration(45 * time.Second), duration(10 * time.Minute)},
 		}}
 }
 

@@ -24,6 +24,10 @@ func (c *Config) durations() []durationRange {
 		{"flush_window", time.Duration(c.FlushWindow), time.Millisecond, time.Hour, 50 * time.Millisecond, time.Minute,
 			"berth status and the pull request are this much behind"},
 		{"usage_interval", time.Duration(c.Usage), period, day, 10 * time.Second, 6 * time.Hour, "berth usage is this much behind"},
+		{"nodes.heartbeat", time.Duration(c.Nodes.Heartbeat), period, time.Hour, 5 * time.Second, 5 * time.Minute,
+			"a silent host is found this late"},
+		{"nodes.not_ready_after", time.Duration(c.Nodes.NotReady), period, day, 20 * time.Second, time.Hour, "a silent host is found this late"},
+		{"nodes.lost_after", time.Duration(c.Nodes.Lost), period, 7 * day, time.Minute, day, "a lost node is found this late"},
 		{"artifacts.interval", time.Duration(c.Artifacts.Interval), period, 7 * day, time.Minute, day, "a new artifact is found this late"},
 	}
 	if c.SSH != nil {
@@ -41,6 +45,10 @@ func (k conflictCheck) ranges() {
 		k.check(d.value < d.least || d.value > d.most, d.field, d.field, fmt.Sprintf("it is out of range: choose %s to %s",
 			plainDuration(d.least), plainDuration(d.most)))
 	}
+	n := k.config.Nodes
+	k.check(n.NotReady < 2*n.Heartbeat, "nodes.not_ready_after", "nodes.not_ready_after",
+		"one lost answer would make a node not ready: choose at least twice nodes.heartbeat")
+	k.check(n.Lost <= n.NotReady, "nodes.lost_after", "nodes.lost_after", "choose more than nodes.not_ready_after")
 }
 
 // ranges returns warnings about durations that are allowed and unusual.

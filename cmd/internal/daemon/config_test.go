@@ -378,6 +378,9 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{base + "flush_window: 2h\n", ":4:15: flush_window: it is out of range: choose 1ms to 1h"},
 		{base + "usage_interval: 500ms\n", "warning: usage_interval: 500ms is unusually short"},
 		{base + "usage_interval: 900h\n", "usage_interval: it is out of range: choose 100ms to 24h"},
+		{base + "nodes: {heartbeat: 2h}\n", "nodes.heartbeat: it is out of range: choose 100ms to 1h"},
+		{base + "nodes: {heartbeat: 30s}\n", "nodes.not_ready_after: one lost answer would make a node not ready"},
+		{base + "nodes: {lost_after: 45s}\n", "nodes.lost_after: choose more than nodes.not_ready_after"},
 		{base + "artifacts: {interval: 9999h}\n", "artifacts.interval: it is out of range: choose 100ms to 168h"},
 		{bare + "ssh: {key: " + key + ", command_timeout: 0s}\n",
 			"ssh.command_timeout: got \"0s\", want text: a whole number of at most 6 digits above 0"},
@@ -588,6 +591,7 @@ ssh: {key: /k}
 		"ssh.command_timeout": c.SSH.CommandTimeout, "ssh.ready_timeout": c.SSH.ReadyTimeout,
 		"interval": c.Interval, "poll": c.Poll, "flush_window": c.FlushWindow, "retention": c.Retention, "workers": c.Workers,
 		"max_attempts": c.MaxAttempts, "usage_interval": c.Usage,
+		"nodes.heartbeat": c.Nodes.Heartbeat, "nodes.not_ready_after": c.Nodes.NotReady, "nodes.lost_after": c.Nodes.Lost,
 	} {
 		m := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(field) + "` .* \\(default `(.*)`\\) \\|$").FindStringSubmatch(string(page))
 		require.NotNil(t, m, field)

@@ -98,6 +98,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 			Flush:            time.Duration(c.FlushWindow),
 			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts,
 			Usage: time.Duration(c.Usage), Dates: c.API != nil,
+			Heartbeat: time.Duration(c.Nodes.Heartbeat), NodeLimits: c.Nodes.limits(),
 		},
 		Log: log, Metrics: loop.NewMetrics(d.reg), Hooks: loop.Hooks{Watch: h.reconciling, QueueMap: queueMapLog(log)}, Owed: h.owed,
 		Peers: h.peers,
