@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -68,7 +69,7 @@ func labUnits() []plan.Status {
 		Key: train, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"},
 		Conditions: []plan.Condition{condition("Authorized", "False", "Held", "nobody with apps.instance.update approved the change"),
 			condition("Ready", "True", "Running", "")},
-		Members:  []plan.MemberStatus{member("controller-0", "dev-lab-1", plan.Running), member("worker-0", "dev-gpu-1", plan.Running)},
+		Members:  []plan.MemberStatus{member("controller-0", "dev-lab-1", plan.Running), withGPUs(member("worker-0", "dev-gpu-1", plan.Running))},
 		Observed: &plan.Observed{Key: train, Presence: plan.Present, Complete: true},
 	}, {
 		Key: schema.InstanceKey("biology", "genomes", "assembly"), Phase: plan.PhaseFailed,
@@ -121,6 +122,12 @@ func campusShared() reconciler.StatusBatch {
 	}
 }
 
+// withGPUs gives a member two GPUs.
+func withGPUs(m plan.MemberStatus) plan.MemberStatus {
+	m.GPUs = []schema.GPU{{Type: "a100", Count: 2}}
+	return m
+}
+
 // The scripts read estates as Berth recorded them: $LAB runs, fails and holds;
 // $PAUSED is paused; $EMPTY has no document and is frozen; $FRESH was never decided;
 // $SHARED has a shared runtime.
@@ -134,14 +141,16 @@ func TestStatusScripts(t *testing.T) {
 		{Key: schema.InstanceKey("biology", "genomes", "assembly"), File: "tenants/biology/projects/genomes/instances/assembly.yaml",
 			Reason: "invalid", Message: "spec.roles.worker.count: got -1"}}
 	node := func(name, phase string, cs ...plan.Condition) plan.ThingStatus {
-		return plan.ThingStatus{Key: schema.Key{Kind: schema.KindNode, Name: name}, Phase: phase, Conditions: cs}
+		return plan.ThingStatus{Key: schema.Key{Kind: schema.KindNode, Name: name}, Phase: phase, Conditions: cs,
+			Detail: json.RawMessage(`{"answered_at":"2026-08-01T10:00:00Z","since":"2026-08-01T09:00:00Z",` +
+				`"found":{"cpus":2,"memory_mib":3900,"gpus":2},"host":{"kernel":"6.12.0","boot_id":"b-1","helper_version":"v1","helper_protocol":3}}`)}
 	}
 	train := schema.InstanceKey("physics", "lattice", "train")
 	running := recorded(t, lab, reconciler.InForce{Held: held}, reconciler.StatusBatch{
 		Units: labUnits(),
-		Things: []plan.ThingStatus{node("dev-gpu-1", "in use"),
-			node("dev-gpu-3", "in use", plan.Condition{Type: "Stalled", Status: "True", Reason: "Unreachable",
-				Message: "SSH: connection refused"})},
+		Things: []plan.ThingStatus{node("dev-gpu-1", "ready", plan.Condition{Type: plan.ConditionReady, Status: plan.ConditionTrue}),
+			node("dev-gpu-3", "lost", plan.Condition{Type: plan.ConditionReady, Status: plan.ConditionFalse,
+				Reason: plan.ReasonHostAndSchedulerSilent, Message: "SSH: connection refused"})},
 		Events: []plan.Event{{EventID: event.ID(event.InstanceRunning, train, "x", 1), EventType: string(event.InstanceRunning),
 			OccurredAt: time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC), Version: "1", CorrelationID: "corr-1",
 			Payload: []byte(`{"project_id":"physics.lattice","app_instance_id":"train","resource_name":"physics.lattice/train"}`)}},

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -32,11 +33,13 @@ type Resource struct {
 	Status   *ResourceStatus `json:"status,omitempty"`   // absent: nothing is recorded
 	Held     []schema.Held   `json:"held,omitempty"`     // changes of it on main that are not in force
 	UsedBy   []string        `json:"used_by,omitempty"`  // of a node: the units with a member on it
+	GPUs     []gpuUse        `json:"gpus,omitempty"`     // of a node
 
 	// SharedRuntime is what an instance uses instead of members of its own.
 	SharedRuntime *sharedUse `json:"shared_runtime,omitempty"`
 
-	text string // of the document
+	text string    // of the document
+	now  time.Time // when it was read
 }
 
 // sharedUse is a shared runtime as one project sees it: without the members and attachments of
@@ -232,6 +235,9 @@ func (e *Estate) list(ctx context.Context, kind schema.Kind) ([]*Resource, error
 		}
 		if err := e.document(ctx, r); err != nil {
 			return nil, err
+		}
+		if kind == schema.KindNode {
+			r.GPUs, r.now = e.gpusOf(r), time.Now()
 		}
 		if kind == schema.KindInstance {
 			r.SharedRuntime = e.sharedUse(r)

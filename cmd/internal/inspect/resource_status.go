@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"berth/cmd/internal/cli"
+	"berth/reconciler/nodes"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -25,6 +26,7 @@ type ResourceStatus struct {
 	Attachments []plan.AttachmentStatus `json:"attachments,omitempty"`
 	Revision    string                  `json:"revision,omitempty"`
 	Conditions  []plan.Condition        `json:"conditions,omitempty"`
+	Node        *nodes.Record           `json:"node,omitempty"` // of a node: what its host answered last
 }
 
 type memberStatus struct {
@@ -83,8 +85,14 @@ func unitStatus(s *plan.Status) ResourceStatus {
 
 // thingStatus is unitStatus for other resources.
 func thingStatus(s *plan.ThingStatus) ResourceStatus {
+	var node *nodes.Record
+	if s.Key.Kind == schema.KindNode {
+		r := nodes.ReadRecord(s)
+		node = &r
+	}
 	return ResourceStatus{
-		Key: s.Key, Name: s.Key.ResourceName(), Phase: s.Phase, Conditions: s.Conditions, Revision: s.Revision,
+		Node: node,
+		Key:  s.Key, Name: s.Key.ResourceName(), Phase: s.Phase, Conditions: s.Conditions, Revision: s.Revision,
 		Ready:   conditionOf(s.Conditions, plan.ConditionReady).Status,
 		Stalled: s.Phase == string(plan.PhaseFailed) || s.Condition(plan.ConditionStalled).Is(plan.ConditionTrue),
 		Why:     cli.Join(reasons(s.Conditions)...),

@@ -82,9 +82,7 @@ func columnsOf(kind schema.Kind) []column {
 		return []column{documentField("APP", "spec", "app"), documentField("VERSION", "spec", "version"), phase, ready,
 			{"MEMBERS", of((*ResourceStatus).members)}, {"NODES", of((*ResourceStatus).nodes)}}
 	case schema.KindNode:
-		return []column{documentField("ADDRESS", "spec", "address"), documentField("REGION", "spec", "region"),
-			documentField("SKU", "spec", "sku"), documentField("ROLES", "spec", "roles"),
-			documentField("GPUS", "spec", "capacity", "gpus"), {"USED-BY", func(r *Resource) string { return strings.Join(r.UsedBy, ",") }}}
+		return nodeColumns()
 	case schema.KindSharedRuntime:
 		return []column{documentField("APP", "spec", "app"), documentField("VERSION", "spec", "version"), phase, ready,
 			{"MEMBERS", of((*ResourceStatus).members)}, {"NODES", of((*ResourceStatus).nodes)},
@@ -164,6 +162,7 @@ func (d *Description) Text(p *cli.Page) error {
 	if len(item.UsedBy) > 0 {
 		line("Used by", "%s", strings.Join(item.UsedBy, ", "))
 	}
+	item.nodeLines(line)
 	if _, err := io.WriteString(p, b.String()); err != nil {
 		return err
 	}

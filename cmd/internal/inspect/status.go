@@ -197,7 +197,7 @@ func (o *Overview) tables(p *cli.Page) error {
 		shared.Row(s.Name, s.Phase, string(s.Ready), s.members(), s.nodes(), s.attached(), s.Why)
 	}
 	for _, o := range o.Resources {
-		if o.Stalled {
+		if o.Stalled || o.Node != nil && o.isTrouble() {
 			others.Row(string(o.Key.Kind), o.Name, o.Phase, string(o.Ready), o.Why)
 		}
 	}
