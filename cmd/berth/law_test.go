@@ -101,7 +101,7 @@ var law = map[string][]string{
 	"berth/webhooks/journal": {},
 	"berth/webhooks/secret":  {},
 	"berth/webhooks/api": {"berth/schema", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/queue",
-		"berth/reconciler/fair", "berth/reconciler/plan", "berth/reconciler/queueing", "berth/runtimes"},
+		"berth/reconciler/fair", "berth/reconciler/nodes", "berth/reconciler/plan", "berth/reconciler/queueing", "berth/runtimes"},
 	"berth/cmd/internal/remote": {"berth/cmd/internal/cli", "berth/schema"},
 	"berth/webhooks/forge":      {"berth/webhooks", "berth/webhooks/secret", "berth/reconciler"},
 	"berth/webhooks/github": {"berth/webhooks", "berth/webhooks/forge", "berth/webhooks/secret", "berth/schema",

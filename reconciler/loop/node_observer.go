@@ -242,8 +242,8 @@ func nodeStatus(prev *plan.ThingStatus, n *schema.Node, known *knownNode, main s
 	if c := prev.Condition(plan.ConditionReady); c != nil && c.Reason == ready.Reason && ready.Message != "" {
 		ready.Message = c.Message // the first error of a state: each attempt may have another text
 	}
-	r := nodes.Record{Transitions: known.status.Transitions, Previous: was.Previous, Region: n.Spec.Region, Since: wholeSeconds(known.status.Since),
-		Answered: wholeSeconds(known.status.Answered), Silence: int64(known.status.Silence / time.Second), Found: was.Found, Host: was.Host}
+	r := nodes.Record{Transitions: known.status.Transitions, Previous: was.Previous, Region: n.Spec.Region,
+		Since: wholeSeconds(known.status.Since), Answered: wholeSeconds(known.status.Answered), Silence: int64(known.status.Silence / time.Second), Found: was.Found, Host: was.Host}
 	if r.Transitions != was.Transitions {
 		r.Previous = nodes.Unknown
 		if prev != nil {
@@ -251,7 +251,8 @@ func nodeStatus(prev *plan.ThingStatus, n *schema.Node, known *knownNode, main s
 		}
 	}
 	if f := known.facts; f != nil {
-		r.Found, r.Host = foundOf(f), &nodes.Host{Kernel: f.Kernel, BootID: f.BootID, Helper: f.Version, Protocol: f.Protocol}
+		r.Found = foundOf(f)
+		r.Host = &nodes.Host{Kernel: f.Kernel, BootID: f.BootID, Helper: f.Version, Protocol: f.Protocol}
 	}
 	s.Conditions = []plan.Condition{ready}
 	if r.Found != nil {

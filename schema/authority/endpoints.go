@@ -50,5 +50,8 @@ func Endpoints() []Endpoint {
 		{"POST " + instance + "/nodes/{node}/operations", NodeOperate},
 		{"GET " + project + "/usage", QueueRead},
 		{"GET /api/v1/events/stream", InstanceRead},
+		{"GET /api/v1/nodes", NodeRead},
+		{"GET /api/v1/nodes/summary", NodeRead},
+		{"GET /api/v1/nodes/{node_id}", NodeRead},
 	}
 }

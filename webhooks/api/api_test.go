@@ -47,7 +47,7 @@ func fill(template string) string {
 	return strings.NewReplacer(
 		"{project_id}", "physics.lattice", "{org_id}", "physics", "{app_slug}", "slurm", "{version}", "22-05", "{app_instance_id}", "train",
 		"{member_id}", "worker-0", "{worker_id}", "worker-0", "{artifact_id}", "solver", "{shared_runtime_id}", "department",
-		"{attachment_id}", "collider",
+		"{attachment_id}", "collider", "{node_id}", "gpu-1",
 	).Replace(strings.ReplaceAll(strings.ReplaceAll(template, "/member-operations/{operation_id}", "/member-operations/drain-worker"),
 		"/worker-operations/{operation_id}", "/worker-operations/rest"))
 }

@@ -79,6 +79,7 @@ func (a *authoriser) authorise(c *call) (sight, *failure) {
 		return authority.May(rules, c.who.actor, c.route.permission, s)
 	}
 	sees := sight{platform: may(authority.Scope{}).Allowed}
+	sees.sharedOnly = c.who.account != nil && c.who.account.Key.Project == ""
 	if c.tenant == "" {
 		granted, fail := a.grantedSomewhere(c, may)
 		if fail != nil {

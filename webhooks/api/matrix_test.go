@@ -91,6 +91,9 @@ func TestMatrix(t *testing.T) {
 					headers = append(headers, "X-Break-Glass", "the matrix")
 				}
 				want := expected(r, place.name, c.role, c.family, inProject, inOrg)
+				if c.family == "account of the tenant" && strings.Contains(r.template, "{node_id}") && want == http.StatusOK {
+					want = http.StatusNotFound // gpu-1 has a member of a project's instance
+				}
 				w.audited = nil
 				res := w.get(target, c.token, headers...)
 				if want == http.StatusOK && place.name != "own" && strings.Count(r.template, "{") > 1 {
@@ -140,7 +143,8 @@ func expected(r *route, place, role, family string, inProject, inOrg bool) int {
 	case r.admin && strings.HasPrefix(family, "account"):
 		return http.StatusForbidden
 	case !inProject && !inOrg: // the catalog is for whoever has a role anywhere
-		return is(has && (family != "account of the tenant" || shared), http.StatusForbidden)
+		// A tenant's account reads the nodes of its shared runtimes.
+		return is(has && (family != "account of the tenant" || shared || r.permission == authority.NodeRead), http.StatusForbidden)
 	case place == "nowhere":
 		return http.StatusNotFound
 	}

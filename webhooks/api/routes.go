@@ -70,6 +70,10 @@ func routes() []*route {
 
 	sharedRoutes(add)
 	queueRoutes(add)
+	add("/nodes", route{family: Queue, permission: authority.NodeRead, list: listClusterNodes, writes: "platform/nodes/<node>.yaml"})
+	add("/nodes/summary", route{family: Queue, permission: authority.NodeRead, item: readClusterSummary})
+	add("/nodes/{node_id}", route{family: Queue, permission: authority.NodeRead, item: readClusterNode,
+		writes: "platform/nodes/{node_id}.yaml"})
 	add(inProject+"/usage", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readUsage),
 		query: []string{"live"}})
 	add("/events/stream", route{family: Events, permission: authority.InstanceRead, streams: true})

@@ -13,6 +13,7 @@ type sight struct {
 	granted    []authority.Scope // otherwise those of these scopes
 	schedulers bool              // with schedulers and their instances, which need a permission of their own
 	platform   bool              // the caller has the permission at the platform, and may read every message
+	sharedOnly bool              // the caller is a tenant's account, which acts on shared runtimes only
 }
 
 // tenant says whether a tenant's own resources are in sight.

@@ -16,7 +16,7 @@ func TestFactsOfAHost(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
 		"proc/loadavg":                                "0.52 1.50 2.25 3/400 1234\n",
-		"proc/meminfo":                                "MemTotal:       16384000 kB\nMemFree:  1 kB\nMemAvailable:    8192000 kB\nHugePages_Total:       0\n",
+		"proc/meminfo":                                "MemTotal: 16384000 kB\nMemAvailable: 8192000 kB\nHugePages_Total: 0\n",
 		"proc/sys/kernel/osrelease":                   "6.12.0-1-amd64\n",
 		"proc/sys/kernel/random/boot_id":              "11111111-2222-3333-4444-555555555555\n",
 		"sys/devices/system/cpu/online":               "0-3,8,10-11\n",
