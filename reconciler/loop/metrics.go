@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"berth/reconciler"
+	"berth/reconciler/nodes"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 )
@@ -62,8 +63,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "retry_total", Help: "Retries of failed units, by kind: automatic (begun after the delay), or requested by a command or an " +
 				"operation."}, []string{"kind"}),
 		unhealthyNodes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "node_unhealthy_total", Help: "Transitions of nodes away from ready, by reason, such as unreachable (the host of a member " +
-				"did not answer)."}, []string{"reason"}),
+			Name: "node_unhealthy_total", Help: "Transitions of nodes to a state other than ready, by that state."}, []string{"state"}),
 	}
 	if reg != nil {
 		reg.MustRegister(m.reconciles, m.durations, m.runtimeCalls, m.statusWrites, m.frozen, m.chainBroken, m.rollbacksExpired,
@@ -100,14 +100,11 @@ func (m *Metrics) retriedOnRequest(units int) {
 	m.retries.WithLabelValues("requested").Add(float64(units))
 }
 
-// CountUnhealthyNode counts the transition of a node away from ready. A reason that is none of NodeReason's counts as unknown.
-func (m *Metrics) CountUnhealthyNode(reason NodeReason) {
-	switch reason {
-	case NodeUnreachable, NodeNotReady, NodeLost:
-	default:
-		reason = NodeUnknown
+// nodeChanged counts the transition of a node to a state other than ready.
+func (m *Metrics) nodeChanged(to nodes.State) {
+	if to != nodes.Ready {
+		m.unhealthyNodes.WithLabelValues(string(to)).Inc()
 	}
-	m.unhealthyNodes.WithLabelValues(string(reason)).Inc()
 }
 
 func (m *Metrics) reconciled(t reconciler.Task, d time.Duration, err error) {

@@ -116,28 +116,3 @@ func TestRetriesAreCountedByKind(t *testing.T) {
 	w.eventually("train runs", w.running("train", 1))
 	require.Equal(t, map[string]float64{"automatic": 1, "requested": 1}, counter("retry_total"))
 }
-
-// Requirement E11: a node that stops answering is counted once, however many units miss it and however often they are observed.
-func TestUnreachableNodeIsCountedOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	m, counter := counters(t)
-	d := w.start(func(o *loop.Options) { o.Forge, o.Metrics = nil, m })
-	path, text := instance("train", 1)
-	w.put(map[string]string{path: text})
-	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	require.Empty(t, counter("node_unhealthy_total"))
-	node := w.status("train").Members[1].Node
-	for times := range 2 {
-		w.world.SetReachable(node, false)
-		d.does(train)
-		d.does(train)
-		require.Equal(t, map[string]float64{"unreachable": float64(times + 1)}, counter("node_unhealthy_total"))
-		w.world.SetReachable(node, true)
-		d.does(train)
-	}
-	m.CountUnhealthyNode(loop.NodeLost)
-	m.CountUnhealthyNode("gpu-17 of physics")
-	require.Equal(t, map[string]float64{"unreachable": 2, "lost": 1, "unknown": 1}, counter("node_unhealthy_total"),
-		"no other reason becomes a label")
-}

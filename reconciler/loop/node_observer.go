@@ -35,6 +35,7 @@ type nodeObserver struct {
 	inForce   *inForce
 	reader    runtimes.NodeReader // nil: no node is observed
 	views     *nodeViews
+	metrics   *Metrics
 	heartbeat time.Duration
 	limits    nodes.Limits
 	slots     chan struct{}
@@ -56,7 +57,7 @@ type knownNode struct {
 
 func newNodeObserver(o *Options, r *recorder, f *inForce) *nodeObserver {
 	return &nodeObserver{
-		recorder: r, inForce: f, reader: o.Readers.Nodes, views: newNodeViews(), heartbeat: o.Settings.Heartbeat,
+		recorder: r, inForce: f, reader: o.Readers.Nodes, views: newNodeViews(), metrics: o.Metrics, heartbeat: o.Settings.Heartbeat,
 		limits: o.Settings.NodeLimits, slots: make(chan struct{}, nodeSlots), silent: make(chan struct{}, silentSlots),
 		known: map[string]*knownNode{},
 	}
@@ -195,6 +196,7 @@ func (o *nodeObserver) record(st *reconciler.State, n *schema.Node, known *known
 	prev := o.status.Resource(n.Key)
 	next := nodeStatus(prev, n, known, st.Main)
 	if t != nil {
+		o.metrics.nodeChanged(t.To)
 		o.logTransition(n, known, t)
 	}
 	isDue := !known.written.IsZero() && o.now().Sub(known.written) >= nodeRefresh

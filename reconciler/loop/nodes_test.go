@@ -59,7 +59,8 @@ func TestNodeStatesAreRecordedOnce(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
-	d := w.start(w.observed)
+	m, counter := counters(t)
+	d := w.start(w.observed, func(o *loop.Options) { o.Metrics = m })
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	for _, name := range []string{"ctl", "gpu-1", "gpu-4"} {
 		w.eventually(name+" is ready", w.nodeIs(name, nodes.Ready))
@@ -77,6 +78,7 @@ func TestNodeStatesAreRecordedOnce(t *testing.T) {
 	w.eventually("silence alone is unknown", w.nodeIs("gpu-4", nodes.Unknown))
 	w.eventually("host and scheduler say that it is gone", w.nodeIs(worker, nodes.Lost))
 	require.NoError(t, d.stop())
+	require.Equal(t, map[string]float64{"not_ready": 2, "unknown": 1, "lost": 1}, counter("node_unhealthy_total"))
 	w.start(w.observed)
 	w.world.SetReachable("gpu-4", true)
 	w.world.SetReachable(worker, true)

@@ -76,7 +76,6 @@ func New(o Options) *Reconciler {
 		attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,
 		interval: o.Settings.Interval, observing: o.Settings.Observe, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics,
 		usage:      r.usage,
-		silent:     newUnreachableNodes(o.Metrics),
 		nodeViews:  r.nodes.views,
 		continuing: map[schema.Key]string{}, reconciled: map[schema.Key]bool{},
 	}

@@ -112,7 +112,6 @@ func (r *unitRun) observe(ctx context.Context) {
 		backend = v.want.RuntimeBackend
 	}
 	r.metrics.called(backend, "observe", v.observed.Presence != plan.Unknown)
-	r.silent.observe(v.observed)
 	r.pulls.NoteJobs(v.observed)
 	r.nodeViews.note(v.prev.Key, v.observed.Members)
 }

@@ -23,7 +23,6 @@ type unitTask struct {
 	maxAttempts int
 	metrics     *Metrics
 	usage       *usageCollector
-	silent      *unreachableNodes
 	nodeViews   *nodeViews
 
 	mu         sync.Mutex
