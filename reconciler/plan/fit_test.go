@@ -13,7 +13,8 @@ import (
 func TestMembersGetNodesThatFit(t *testing.T) {
 	place := func(change func(*schema.NodeSpec)) (node, waits string) {
 		spec := schema.NodeSpec{Address: "gpu-1", Region: "eu-1", SKU: "a100", Roles: []string{"worker"},
-			Capacity: schema.Capacity{CPUs: 8, MemoryMiB: 1000, DiskGiB: 100, GPUs: []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[0-1]"}}}}
+			Capacity: schema.Capacity{CPUs: 8, MemoryMiB: 1000, DiskGiB: 100,
+				GPUs: []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[0-1]"}}}}
 		change(&spec)
 		train := &schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lhc", "train"), Regions: []string{"eu-1"},
 			Roles: []schema.EffectiveRole{
