@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -580,8 +581,9 @@ func TestSlowReaderIsDisconnected(t *testing.T) {
 		time.Sleep(slowReader + time.Second) // in the bubble
 		synctest.Wait()
 		w.api.feed.mu.Lock()
-		require.Equal(t, map[string]int{petra: 1}, w.api.feed.streams)
+		streams := maps.Clone(w.api.feed.streams)
 		w.api.feed.mu.Unlock()
+		require.Equal(t, map[string]int{petra: 1}, streams)
 		require.Equal(t, "0-0-0", slow.id)
 		require.Equal(t, []string{"e1", "e2", "e3"}, w.follow(anna, "", "Last-Event-ID", slow.id).ids())
 	})
@@ -680,8 +682,9 @@ func TestStreamsEndWithTheDaemon(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, time.Since(begun))
 		w.api.feed.mu.Lock()
-		require.Zero(t, w.api.feed.all)
+		all := w.api.feed.all
 		w.api.feed.mu.Unlock()
+		require.Zero(t, all)
 		require.Equal(t, codeNotReady, codeOf(t, w.open(streamPath, personToken(anna)).res))
 	})
 	inStreamWorld(t, nil, func(t *testing.T, w *streamWorld) {
