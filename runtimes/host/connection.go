@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -97,8 +98,12 @@ func (c *connection) dial(try *attempt) {
 	log := c.o.Log.With("host", c.node, "address", c.address, "took", time.Since(begun).Round(time.Millisecond))
 	if err != nil {
 		c.backoff = min(max(2*c.backoff, firstBackoff), maxBackoff)
+		level := slog.LevelWarn
+		if c.failed != nil && c.failed.Error() == err.Error() {
+			level = slog.LevelDebug // a host that stays away is told once
+		}
 		c.failed, c.failAt = err, time.Now()
-		log.Warn("host unreachable", "error", err, "next_try_in", c.backoff)
+		log.Log(context.Background(), level, "host unreachable", "error", err, "next_try_in", c.backoff)
 		return
 	}
 	c.client, c.failed, c.backoff = client, nil, 0

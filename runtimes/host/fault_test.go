@@ -42,7 +42,7 @@ func script(t *testing.T, text string) runtimes.Host {
 	return closed(t, hosts).Host(plan.Member{Node: "odd"})
 }
 
-const hello = `echo '{"berth_host":2,"version":"x"}'` + "\n"
+const hello = `echo '{"berth_host":3,"version":"x"}'` + "\n"
 
 // A program that is not a helper is detected before the first request. A helper that
 // fails afterwards leaves the outcome uncertain.
@@ -58,7 +58,7 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 		"garbage instead of a hello": {"echo 'Welcome to Debian'; exec sleep 5", false, `it printed "Welcome to Debian"`},
 		"ends at once":               {"echo 'sudo: a password is required' >&2; exit 1", false, "a password is required"},
 		"an older protocol": {`echo '{"berth_host":1,"version":"v0.0.9"}'; exec sleep 5`, false,
-			"berth-host v0.0.9 has protocol 1, and this daemon needs 2: install"},
+			"berth-host v0.0.9 has protocol 1, and this daemon needs 3: install"},
 		"garbage as an answer":  {hello + "read r; echo lecture; exec sleep 5", true, `"lecture"`},
 		"the answer to another": {hello + `read r; echo '{"id":99}'; exec sleep 5`, true, "not that of the request"},
 		"dies in the middle":    {hello + "read r; echo killed >&2; exit 1", true, "killed"},

@@ -66,7 +66,11 @@ func (e *echo) open(ctx context.Context) (*session, error) {
 		_ = in.Close()
 		_ = out.Close()
 	})
-	return s, s.readHello(ctx)
+	if err := s.readHello(ctx); err != nil {
+		s.hangUp()
+		return nil, err
+	}
+	return s, nil
 }
 
 func (e *echo) close() {}
