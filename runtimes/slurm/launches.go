@@ -15,7 +15,8 @@ import (
 const launchFailed = "launch failed requeued held"
 
 // heldByAdmin is the reason of a job that an administrator holds. Slurm 22.05 gives it about one in forty jobs that a node could
-// not start, on a busy machine. Accounting tells them apart: the last run of such a job was requeued within shortRun.
+// not start, on a busy machine. In accounting, the last run of such a job was requeued within shortRun. So a job that an administrator
+// requeues and holds that soon counts as one that could not start.
 const (
 	heldByAdmin = "JobHeldAdmin"
 	shortRun    = 10 // seconds

@@ -213,7 +213,7 @@ func (c lifecycle) mayHaveJobs(ctx context.Context) (bool, error) {
 }
 
 // drainCluster drains all nodes and ends their jobs. It needs the controller, which
-// alone knows the jobs. A deletion, which alone starts a controller without its accounting, gets to know that it is lost.
+// alone knows the jobs. lost says that the accounting is lost, which only a deletion goes on with.
 func (c lifecycle) drainCluster(ctx context.Context, owner drainOwner) (lost, err error) {
 	if err := c.doAll(ctx, c.service(profile.Munged, "start")); err != nil {
 		return nil, err
@@ -283,8 +283,8 @@ func (c lifecycle) remove(ctx context.Context) error {
 	return c.removeStack(ctx)
 }
 
-// endAll ends all jobs, and records their usage. Lost accounting is not asked: a slurmctld that runs enters the cluster in
-// the new one, which then lacks the jobs of before.
+// endAll ends all jobs, and records their usage. If the accounting was lost, there is no usage to record: slurmctld has entered the
+// cluster in the new database by then, which looks complete but lacks all earlier jobs.
 func (c lifecycle) endAll(ctx context.Context) error {
 	lost, err := c.drainCluster(ctx, drainStop)
 	if err != nil {

@@ -50,30 +50,44 @@ func (c jobRecords) endRunaways(ctx context.Context) error {
 			return waiting("job %d is active again", id)
 		}
 	}
+	runs, err := ask(ctx, c.control, cli.RunsWithin(lost, time.Unix(earliest, 0), c.env.now().Add(24*time.Hour)))
+	if err != nil {
+		return err
+	}
 	if c.tellLost != nil {
-		users, err := c.usersOf(ctx, lost)
-		if err != nil {
+		c.tellLost(usersOf(lost, runs))
+	}
+	// They are marked first: once they are ended, nothing tells them from jobs that completed.
+	if marked := newestActive(lost, runs); len(marked) > 0 {
+		if _, err := c.runChecked(ctx, c.sacctmgr(profile.LostArgs(c.stack.Cluster, marked...)...)); err != nil {
 			return err
 		}
-		c.tellLost(users)
 	}
 	fix := c.sacctmgr(profile.RunawayArgs(c.stack.Cluster, true)...)
 	if _, err := c.runChecked(ctx, fix); err != nil {
-		return err
-	}
-	if _, err := c.runChecked(ctx, c.sacctmgr(profile.LostArgs(c.stack.Cluster, lost...)...)); err != nil {
 		return err
 	}
 	c.log.Warn("jobs that slurmctld lost ended in the accounting database", "cluster", c.stack.Cluster, "jobs", lost)
 	return nil
 }
 
-// usersOf returns lost jobs with their users.
-func (c jobRecords) usersOf(ctx context.Context, lost []int) ([]plan.LostJob, error) {
-	runs, err := ask(ctx, c.control, cli.RunsWithin(lost, time.Unix(earliest, 0), c.env.now().Add(24*time.Hour)))
-	if err != nil {
-		return nil, err
+// newestActive returns the ids whose newest run has no end. sacctmgr marks the newest record of an id, and slurmctld may have given
+// an id to another job since.
+func newestActive(ids []int, runs []cli.Run) []int {
+	newest := map[int]cli.Run{}
+	for _, r := range runs {
+		if last, ok := newest[r.ID]; !ok || r.Submitted > last.Submitted {
+			newest[r.ID] = r
+		}
 	}
+	return slices.DeleteFunc(slices.Clone(ids), func(id int) bool {
+		r, ok := newest[id]
+		return !ok || r.Ended != 0
+	})
+}
+
+// usersOf returns lost jobs with their users.
+func usersOf(lost []int, runs []cli.Run) []plan.LostJob {
 	jobs := make([]plan.LostJob, len(lost))
 	for i, id := range lost {
 		jobs[i].ID = id
@@ -83,7 +97,7 @@ func (c jobRecords) usersOf(ctx context.Context, lost []int) ([]plan.LostJob, er
 			}
 		}
 	}
-	return jobs, nil
+	return jobs
 }
 
 // endLost ends the jobs that slurmctld lost in a crash, once slurmdbd has heard of all that ended. It waits for nothing: what

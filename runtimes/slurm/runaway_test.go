@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -23,6 +24,9 @@ func TestActiveJobIsNotEnded(t *testing.T) {
 		}
 		if run.Program == "sacctmgr" && slices.Contains(run.Args, "runaway") {
 			return "", 0
+		}
+		if run.Program == "sacct" {
+			return runsHeading, 0
 		}
 		if run.Program == "squeue" && !slices.Contains(run.Args, profile.SnapshotFormat) {
 			return "JOBID ST UID PARTITION\n36_2 R 2001 main\n", 0 // a task of an array, whose own id is 7
@@ -41,4 +45,11 @@ func TestActiveJobIsNotEnded(t *testing.T) {
 	c.hash = config
 	require.NoError(t, jobRecords{c.on(t).control}.endRunaways(t.Context()))
 	require.True(t, c.ctl.ran("sacctmgr -i", "runaway"))
+}
+
+// Only the newest record of an id is marked as lost, and only while it has no end: slurmctld may have given the id again.
+func TestNewestActiveRunIsMarked(t *testing.T) {
+	runs := []cli.Run{{ID: 7, Submitted: 10}, {ID: 8, Submitted: 10}, {ID: 8, Submitted: 20, Ended: 30}, {ID: 9, Submitted: 20},
+		{ID: 9, Submitted: 10, Ended: 15}}
+	require.Equal(t, []int{7, 9}, newestActive([]int{7, 8, 9, 10}, runs))
 }

@@ -100,7 +100,7 @@ func TestNewWorkerGetsTheShapeOfItsHost(t *testing.T) {
 	require.Equal(t, map[string]schema.Shape{"gpu-1": twoByEightByTwo}, c.record(t).Found)
 	seen := c.observe(t)
 	require.Empty(t, seen.Drift)
-	require.Equal(t, plan.MemberState{Name: "worker-0", Node: "gpu-1", State: plan.Running,
+	require.Equal(t, plan.MemberState{Name: "worker-0", Node: "gpu-1", State: plan.Running, Scheduler: plan.Responds,
 		References: map[string]string{"cluster": c.record(t).Cluster, "node": "gpu-1"}}, seen.Members[1])
 
 	// A host that changes under a worker changes no line: Slurm reports the missing hardware.

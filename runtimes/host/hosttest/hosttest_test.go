@@ -68,7 +68,7 @@ func TestReleasedHelperOnLabHosts(t *testing.T) {
 		"-o", "UserKnownHostsFile="+l.KnownHosts(), l.User()+"@"+n.Address, "sudo -n id; id")
 	out, err := cmd.Output()
 	require.NoError(t, err)
-	require.Regexp(t, `^\{"berth_host":2,"version":"[^"]*"\}\n$`, string(out))
+	require.Regexp(t, `^\{"berth_host":3,"version":"[^"]*"\}\n$`, string(out))
 	denied, err := l.Run(t.Context(), "w1", "su", "-s", "/bin/sh", l.User(), "-c",
 		"sudo -n /usr/local/sbin/berth-host replace </dev/null 2>&1")
 	require.Error(t, err, denied)

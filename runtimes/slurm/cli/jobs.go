@@ -214,7 +214,8 @@ func accountedJob(v []string) Job {
 	if n, err := strconv.Atoi(v[8]); err == nil { // otherwise UNLIMITED or Partition_Limit
 		j.Minutes = n
 	}
-	if v[16] == profile.LostComment {
+	// The mark of an array is on all its tasks. Those that are ended with it have their start as their end.
+	if v[16] == profile.LostComment && j.Ended <= j.Started {
 		j.State, j.Ended = Lost, 0
 	}
 	return j

@@ -182,6 +182,10 @@ func TestKeyIsInTheLineOfTheSubmission(t *testing.T) {
 
 		// Berth ended it in accounting, as slurmctld had lost it.
 		accounted.comment = profile.LostComment
+		kept, err := queueAt(accounted).Job(t.Context(), scope(schema.ModePassthrough, nil), queue.Ref{JobID: "12"})
+		require.NoError(t, err)
+		require.Equal(t, "COMPLETED", kept.State, "a task of an array, which ended before")
+		accounted.row = strings.Replace(accounted.row, "|1795395503|", "|1795395502|", 1)
 		_, err = queueAt(accounted).Submit(t.Context(), scope(schema.ModePassthrough, nil), s)
 		require.ErrorIs(t, err, queue.ErrDenied, "it is submitted again")
 		lost, err := queueAt(accounted).Job(t.Context(), scope(schema.ModePassthrough, nil), queue.Ref{JobID: "12"})
