@@ -21,8 +21,8 @@ type waiter struct {
 	granted chan struct{} // closed once it has a slot
 }
 
-// NewSlots makes free slots, of which one owner may have perOwner: with fewer than all of them, others find a free one
-// however long that owner keeps its own.
+// NewSlots makes size free slots. One owner has at most perOwner of them at a time; if that is less than size, the rest is
+// for others.
 func NewSlots(size, perOwner int) *Slots {
 	return &Slots{perOwner: perOwner, free: size, taken: map[string]int{}, waiting: NewQueue(func(w *waiter) string { return w.owner })}
 }

@@ -33,8 +33,8 @@ func share(places int) int { return max(1, places*3/4) }
 //   - At most workers items run at a time. Tenants take turns, and the items of a tenant
 //     run in the order they came.
 //
-//   - At most perTenant items of a tenant run at a time, slow ones included. They are fewer
-//     than may be slow, so those of one tenant never hold all workers.
+//   - At most perTenant items of a tenant run at a time, and as many that were slow the last time. They
+//     are fewer than may be slow, so those of one tenant never hold all workers; those of two can.
 //
 //   - An item that takes longer than slow gives its worker to the next item and
 //     runs on beside them, up to maxHanging such items. Beyond that it keeps its

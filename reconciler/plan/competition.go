@@ -30,8 +30,8 @@ type occupant struct {
 	share
 }
 
-// add puts a unit on a node. A unit that is there already has the node alone if it had or gets it
-// alone, and keeps what it had until it is removed.
+// add puts a unit on a node. If the unit is there already, the greater claim counts, and it has the node alone if it had it alone
+// or gets it alone. What it had stays counted until it is removed.
 func (on occupancy) add(node string, by occupant) {
 	o := on[node]
 	if o == nil {

@@ -22,8 +22,8 @@ import (
 // A missing member takes the best suitable node by the rules of score.go, and no member
 // moves for a better one. One that requests no GPUs takes a node without GPUs, if any
 // fits, and no other where policy limits the GPUs of an instance. Members that share a
-// node share its declared disk, which never has less than they request: one that
-// requests more disk than is left moves like one that no longer fits. Units that have members choose first, then the others,
+// node share its declared disk, of which a new member never gets more than is left: one that
+// requests more moves like one that no longer fits. Units that have members choose first, then the others,
 // each in order of key, so that a new instance never takes a node that a growing one
 // needs. A member that is not shareable, or has GPUs, has its node alone. A node
 // stays occupied while a unit is recorded on it, also during its deletion. An

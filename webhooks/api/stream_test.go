@@ -229,7 +229,7 @@ func (r *reader) event() (e plan.Event, typ string) {
 	}
 }
 
-// ids returns the ids of the events until the stream is silent for a second.
+// ids returns the ids of the events until the stream is silent for a second in a bubble.
 func (r *reader) ids() (ids []string) {
 	r.t.Helper()
 	got := make(chan string)
@@ -560,7 +560,7 @@ func TestStreamFilters(t *testing.T) {
 	})
 }
 
-// A caller that does not read is disconnected, holds up no other, and goes on where it stopped.
+// A caller that does not read is disconnected, holds up no other, and goes on where it stopped. Time passes in a bubble.
 func TestSlowReaderIsDisconnected(t *testing.T) {
 	inStreamWorld(t, nil, func(t *testing.T, w *streamWorld) {
 		slow, quick := w.follow(anna, ""), w.follow(petra, "")
