@@ -119,6 +119,7 @@ func (a *authoriser) authoriseStream(c *call, project authority.Scope) *failure 
 func (s *stream) run() *failure {
 	ctx, cancel := context.WithCancel(s.call.Context())
 	defer cancel()
+	defer func() { s.writeUntil(time.Now().Add(slowReader)) }() // the end of the answer
 	defer context.AfterFunc(s.api.feed.closing, func() {
 		cancel()
 		_ = http.NewResponseController(s.out).SetWriteDeadline(time.Now()) // of a caller that does not read
@@ -342,17 +343,24 @@ func (s *stream) flush() *failure {
 	if s.chunk.Len() == 0 {
 		return nil
 	}
-	control := http.NewResponseController(s.out)
-	if s.api.feed.closing.Err() == nil {
-		_ = control.SetWriteDeadline(time.Now().Add(slowReader)) // some writers of tests have none
-	}
+	s.writeUntil(time.Now().Add(slowReader))
 	_, err := s.out.Write(s.chunk.Bytes())
 	if err == nil {
-		err = control.Flush()
+		err = http.NewResponseController(s.out).Flush()
 	}
 	s.chunk.Reset()
 	if err != nil {
 		return gone()
 	}
+	s.writeUntil(time.Time{}) // HTTP/2 resets a stream at its deadline, also one with nothing to write
 	return nil
+}
+
+// writeUntil sets the deadline of writing; zero: none. That of the daemon's end stays.
+func (s *stream) writeUntil(deadline time.Time) {
+	control := http.NewResponseController(s.out)
+	_ = control.SetWriteDeadline(deadline) // some writers of tests have none
+	if s.api.feed.closing.Err() != nil {
+		_ = control.SetWriteDeadline(time.Now())
+	}
 }

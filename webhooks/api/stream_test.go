@@ -589,6 +589,43 @@ func TestSlowReaderIsDisconnected(t *testing.T) {
 	})
 }
 
+// A stream without events outlives slowReader over HTTP/2 too, where a deadline of writing ends also a stream that
+// writes nothing.
+func TestQuietStreamOverHTTP2GoesOn(t *testing.T) {
+	inStreamWorld(t, nil, func(t *testing.T, w *streamWorld) {
+		protocols := &http.Protocols{}
+		protocols.SetUnencryptedHTTP2(true) // what TLS carries is the same
+		conns := make(chan net.Conn)
+		server := &http.Server{Handler: w.api, Protocols: protocols}
+		go func() { _ = server.Serve(pipes{conns}) }()
+		defer func() { _ = server.Close() }()
+		transport := &http.Transport{Protocols: protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			conns <- far
+			return near, nil
+		}}
+		defer transport.CloseIdleConnections()
+		r, err := http.NewRequest(http.MethodGet, "http://berth"+streamPath, nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+personToken(anna))
+		res, err := transport.RoundTrip(r)
+		require.NoError(t, err)
+		defer func() { _ = res.Body.Close() }()
+		require.Equal(t, []int{http.StatusOK, 2}, []int{res.StatusCode, res.ProtoMajor})
+		in := &reader{t: t, res: res, in: bufio.NewReader(res.Body)}
+		_, err = in.message()
+		require.NoError(t, err)
+		for range 2 {
+			lines, err := in.message()
+			require.NoError(t, err)
+			require.Equal(t, []string{": heartbeat"}, lines)
+		}
+		w.log.running("physics.lattice")
+		e, _ := in.event()
+		require.Equal(t, "e1", e.EventID)
+	})
+}
+
 // What a stream that is behind may miss in memory is bounded: it is disconnected, and reads it from the log.
 func TestTailIsBounded(t *testing.T) {
 	tl := newTail()
