@@ -86,7 +86,8 @@ func (r *View) EventPlace(ctx context.Context, commit string, since time.Time) (
 
 // EventsAfter returns the next events after a place, in the order of writing, and the place that it reached: the
 // caller continues there, until it stays the same. Unreadable lines are skipped. The error is plan.ErrNoPlace or
-// plan.ErrFarPlace, or that of reading. Its cost follows the segments after the place.
+// plan.ErrFarPlace, or that of reading. The cost of one page follows the segments after its place: each
+// page reads from the newest segment back to its place again.
 func (r *View) EventsAfter(ctx context.Context, commit, after string) (events []plan.PlacedEvent, reached string, err error) {
 	from, err := parsePlace(after)
 	if err != nil {
