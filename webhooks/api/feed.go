@@ -16,6 +16,7 @@ import (
 const (
 	maxStreams       = 256
 	maxCallerStreams = 8
+	maxOwnerStreams  = 64
 	maxLogReads      = 2 // at once, of streams that begin before the tail
 	maxKept          = 4096
 	maxKeptBytes     = 8 << 20 // of payloads
@@ -33,18 +34,21 @@ type feed struct {
 
 	mu      sync.Mutex
 	streams map[string]int // by caller
+	owners  map[string]int // streams by owner of the call
 	all     int
 	tail    *tail // nil: nobody reads it
+	damaged bool  // the last reading for the tail failed
 }
 
 func newFeed(log EventLog, logger *slog.Logger) *feed {
-	f := &feed{log: log, slog: logger, reads: make(chan struct{}, maxLogReads), streams: map[string]int{}}
+	f := &feed{log: log, slog: logger, reads: make(chan struct{}, maxLogReads), streams: map[string]int{},
+		owners: map[string]int{}}
 	f.closing, f.close = context.WithCancel(context.Background())
 	return f
 }
 
-// join counts a stream of a caller, which calls leave at its end.
-func (f *feed) join(who string) (t *tail, leave func(), fail *failure) {
+// join counts a stream of a caller and of the owner of its call. The stream calls leave at its end.
+func (f *feed) join(who, owner string) (t *tail, leave func(), fail *failure) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -53,6 +57,9 @@ func (f *feed) join(who string) (t *tail, leave func(), fail *failure) {
 	case f.streams[who] >= maxCallerStreams:
 		return nil, nil, &failure{code: codeRate, after: retryAfter, message: fmt.Sprintf("you have %d streams of events: close one of them, "+
 			"or follow several projects and types in one", maxCallerStreams)}
+	case f.owners[owner] >= maxOwnerStreams:
+		return nil, nil, &failure{code: codeRate, after: retryAfter,
+			message: fmt.Sprintf("this tenant has %d streams of events: close one of them", maxOwnerStreams)}
 	case f.all >= maxStreams:
 		return nil, nil, &failure{code: codeRate, after: retryAfter,
 			message: fmt.Sprintf("this daemon has %d streams of events: try again later", maxStreams)}
@@ -66,16 +73,20 @@ func (f *feed) join(who string) (t *tail, leave func(), fail *failure) {
 	t = f.tail
 	t.readers++
 	f.streams[who]++
+	f.owners[owner]++
 	f.all++
-	return t, func() { f.leave(who, t) }, nil
+	return t, func() { f.leave(who, owner, t) }, nil
 }
 
-func (f *feed) leave(who string, t *tail) {
+func (f *feed) leave(who, owner string, t *tail) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all--
 	if f.streams[who]--; f.streams[who] == 0 {
 		delete(f.streams, who)
+	}
+	if f.owners[owner]--; f.owners[owner] == 0 {
+		delete(f.owners, owner)
 	}
 	if t.readers--; t.readers > 0 {
 		return
@@ -107,6 +118,7 @@ func (f *feed) follow(ctx context.Context, t *tail) {
 		if err != nil {
 			break
 		}
+		f.note(nil)
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -114,8 +126,22 @@ func (f *feed) follow(ctx context.Context, t *tail) {
 		}
 	}
 	if ctx.Err() == nil && !errors.Is(err, ErrNoEventLog) {
-		f.slog.Warn("event log unreadable; event streams ended, and their clients connect again", "error", err)
+		f.note(err)
 	}
+}
+
+// note logs once that the log cannot be read any more, and once that it can be read again: clients connect again every
+// few seconds meanwhile.
+func (f *feed) note(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case err != nil && !f.damaged:
+		f.slog.Warn("event log unreadable; event streams ended, and their clients connect again", "error", err)
+	case err == nil && f.damaged:
+		f.slog.Info("event log readable again")
+	}
+	f.damaged = err != nil
 }
 
 // read reads the log besides the tail.

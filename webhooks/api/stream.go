@@ -58,7 +58,7 @@ func (a *API) openStream(c *call) (answer, *failure) {
 		return answer{}, fail
 	}
 	return answer{stream: func(w http.ResponseWriter) *failure {
-		t, leave, fail := a.feed.join(c.who.name)
+		t, leave, fail := a.feed.join(c.who.name, c.owner())
 		if fail != nil {
 			return fail
 		}
@@ -95,8 +95,11 @@ func (a *authoriser) authoriseStream(c *call, project authority.Scope) *failure 
 	}
 	if project.Tenant != "" {
 		c.decision = may(c.route.permission, project)
+		if shared := may(authority.SharedRuntimeRead, project); !c.decision.Allowed && shared.Allowed {
+			c.decision = shared
+		}
 		a.refused(c, c.decision)
-		if !c.ownerExists() || !c.decision.Allowed && !may(authority.SharedRuntimeRead, project).Allowed {
+		if !c.ownerExists() || !c.decision.Allowed {
 			return notFound()
 		}
 		return nil

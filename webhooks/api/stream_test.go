@@ -679,6 +679,76 @@ func TestStreamsAreBounded(t *testing.T) {
 	})
 }
 
+// The callers of one tenant take no stream from those of another.
+func TestStreamsOfATenantAreBounded(t *testing.T) {
+	inStreamWorld(t, nil, func(t *testing.T, w *streamWorld) {
+		const tenant = "tenant physics"
+		var leaves []func()
+		for n := range maxOwnerStreams {
+			_, leave, fail := w.api.feed.join(fmt.Sprint("physics.lattice/ci-", n), tenant)
+			require.Nil(t, fail)
+			leaves = append(leaves, leave)
+		}
+		const lattice = streamPath + "?project=physics.lattice"
+		require.Equal(t, codeRate, codeOf(t, w.open(lattice, personToken(anna)).res))
+		w.follow(boris, "?project=biology.genomes")
+		leaves[0]()
+		last := w.follow(anna, "?project=physics.lattice")
+		require.Equal(t, codeRate, codeOf(t, w.open(lattice, personToken(anna)).res))
+		for _, leave := range leaves[1:] {
+			leave()
+		}
+		_ = last.conn.Close()
+		synctest.Wait()
+		w.api.feed.mu.Lock()
+		owners := maps.Clone(w.api.feed.owners)
+		w.api.feed.mu.Unlock()
+		require.Equal(t, map[string]int{"tenant biology": 1}, owners)
+	})
+}
+
+// Clients connect again every few seconds while the log is damaged: the log of the daemon tells each change once.
+func TestUnreadableEventLogIsLoggedOnce(t *testing.T) {
+	inStreamWorld(t, nil, func(t *testing.T, w *streamWorld) {
+		for n := 1; n <= 2; n++ {
+			w.log.fail(errors.New("disk"))
+			synctest.Wait()
+			for range 3 {
+				require.Equal(t, codeNotReady, codeOf(t, w.open(streamPath, personToken(anna)).res))
+				synctest.Wait()
+			}
+			require.Equal(t, n, strings.Count(w.world.log.String(), "event log unreadable"))
+			w.log.fail(nil)
+			for range 2 {
+				w.follow(anna, "")
+				synctest.Wait()
+			}
+			require.Equal(t, n, strings.Count(w.world.log.String(), "event log readable again"))
+		}
+	})
+}
+
+// A service account that reads shared runtimes only follows its project, and no refusal is recorded of it.
+func TestPermittedStreamIsNotRecordedAsRefused(t *testing.T) {
+	for scope, want := range map[string][]int{
+		"shared_runtimes.read": {http.StatusOK, 0},
+		"apps.instance.read":   {http.StatusOK, 0},
+		"apps.artifact.read":   {http.StatusNotFound, 1},
+	} {
+		view := viewOf(t, with(campusFiles(t), map[string]string{
+			"tenants/physics/projects/lattice/service-accounts/ci.yaml": fmt.Sprintf("apiVersion: berth/v1\nkind: ServiceAccount\n"+
+				"metadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: %q}]\n  scopes: [%s]\n"+
+				"  allowed_endpoints: [GET %s]\n", authorised(t, testKey().Public()), scope, streamPath),
+		}))
+		inStreamWorld(t, nil, func(t *testing.T, w *streamWorld) {
+			w.view = view
+			r := w.open(streamPath+"?project=physics.lattice", w.token("physics.lattice/ci"))
+			synctest.Wait()
+			require.Equal(t, want, []int{r.res.StatusCode, len(w.audited)}, scope)
+		})
+	}
+}
+
 // One reader of the log serves all streams, and ends with the last one.
 func TestOneReaderServesAllStreams(t *testing.T) {
 	inStreamWorld(t, nil, func(t *testing.T, w *streamWorld) {
