@@ -16,9 +16,11 @@ import (
 )
 
 const (
-	// maxSessions is the number of parallel sessions with a host. sshd allows ten on
-	// a connection.
+	// maxSessions is the number of parallel sessions with a host, sessionsOfFacts left out. sshd
+	// allows ten on a connection.
 	maxSessions = 8
+	// sessionsOfFacts is how many further sessions read facts only: a host is not silent because others use it.
+	sessionsOfFacts = 1
 	// sessionsOfTenant is how many of them calls for one tenant use, so that others find
 	// one however long those calls take.
 	sessionsOfTenant = 6
@@ -34,6 +36,7 @@ type remote struct {
 	opener opener
 	margin time.Duration
 	slots  *fair.Slots // one for each session in use; tenants take turns
+	facts  *fair.Slots // for requests that read facts only
 
 	mu     sync.Mutex
 	idle   []*session
@@ -44,7 +47,8 @@ type remote struct {
 
 func newRemote(name string, o opener) *remote {
 	return &remote{
-		name: name, opener: o, margin: defaultMargin, slots: fair.NewSlots(maxSessions, sessionsOfTenant), busy: map[*session]struct{}{},
+		name: name, opener: o, margin: defaultMargin, slots: fair.NewSlots(maxSessions, sessionsOfTenant),
+		facts: fair.NewSlots(sessionsOfFacts, sessionsOfFacts), busy: map[*session]struct{}{},
 	}
 }
 
@@ -59,9 +63,9 @@ func (r *remote) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.O
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
 	defer cancel()
-	give, err := r.slots.Take(ctx, runtimes.TenantOf(ctx))
+	give, err := r.takeSlot(ctx, ops)
 	if err != nil {
-		return nil, r.unreachable(fmt.Errorf("%d calls are under way: %w", sessionsOfTenant, err))
+		return nil, r.unreachable(err)
 	}
 	defer give()
 	for {
@@ -92,6 +96,20 @@ func (r *remote) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.O
 			return nil, r.unreachable(err)
 		}
 	}
+}
+
+// takeSlot waits for a session that may be used for the operations.
+func (r *remote) takeSlot(ctx context.Context, ops []runtimes.Op) (give func(), err error) {
+	if len(ops) == 1 && ops[0].Facts != nil {
+		if give, err = r.facts.Take(ctx, ""); err != nil {
+			return nil, fmt.Errorf("facts are being read: %w", err)
+		}
+		return give, nil
+	}
+	if give, err = r.slots.Take(ctx, runtimes.TenantOf(ctx)); err != nil {
+		return nil, fmt.Errorf("all sessions are in use, or %d for this tenant: %w", sessionsOfTenant, err)
+	}
+	return give, nil
 }
 
 func (r *remote) unreachable(err error) error {

@@ -178,6 +178,35 @@ func TestTenantsTakeTurnsAtAHost(t *testing.T) {
 	})
 }
 
+// Requirement E3: calls of tenants that hang in all their sessions do not make a host silent.
+func TestFactsAreReadWhileAllSessionsHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &echo{takes: time.Hour}
+		f := newRemote("w1", e)
+		info := runtimes.Op{Info: &runtimes.Info{}}
+		for i := range maxSessions {
+			go func() { _, _ = f.Do(runtimes.WithTenant(t.Context(), fmt.Sprint(i%2)), runtimes.Stamp{}, info) }()
+		}
+		synctest.Wait()
+		opened, _ := e.counts()
+		require.Equal(t, maxSessions, opened)
+		e.takes = 0 // the helpers that are asked already sleep
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := f.Do(short, runtimes.Stamp{}, info)
+		require.ErrorIs(t, err, runtimes.ErrUnreachable)
+		require.ErrorContains(t, err, "all sessions are in use, or 6 for this tenant")
+		for range 2 {
+			_, err = f.Do(t.Context(), runtimes.Stamp{}, runtimes.Op{Facts: &runtimes.ReadFacts{}})
+			require.NoError(t, err)
+		}
+		opened, _ = e.counts()
+		require.Equal(t, maxSessions+sessionsOfFacts, opened)
+		f.shut()
+		time.Sleep(time.Hour) // the helpers end
+	})
+}
+
 // A call without a deadline has that of its operations. The helper gets a little less,
 // so that it can report which operation timed out.
 func TestDeadlineOfACall(t *testing.T) {
