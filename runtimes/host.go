@@ -42,6 +42,15 @@ func (e needsPerson) Unwrap() error { return e.error }
 
 func (needsPerson) Is(target error) bool { return target == ErrNeedsPerson }
 
+// HelperError is the error of a host that answers with another program than the berth-host that this daemon needs. It is
+// ErrUnreachable, too: no operation can be done.
+type HelperError struct{ Message string }
+
+func (e *HelperError) Error() string { return e.Message }
+
+// Is makes it an ErrUnreachable.
+func (*HelperError) Is(target error) bool { return target == ErrUnreachable }
+
 // Hosts reaches hosts. It keeps and reuses connections.
 type Hosts interface {
 	// Host returns the host of a member. It does not connect yet.

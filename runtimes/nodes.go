@@ -10,7 +10,8 @@ import (
 
 // NodeReader reads the facts of the hosts of nodes, whether or not a unit uses them (requirement E5).
 type NodeReader interface {
-	// ReadFacts returns the facts of a node's host. The error is an *OpError if the host answers and its answer is not usable.
+	// ReadFacts returns the facts of a node's host. The error is an *OpError or a *HelperError if the host answers and its answer
+	// is not usable.
 	ReadFacts(ctx context.Context, n *schema.Node) (*HostFacts, error)
 }
 
@@ -40,5 +41,6 @@ func (h NodeHosts) ReadFacts(ctx context.Context, n *schema.Node) (*HostFacts, e
 // IsAnswer reports whether the error of a NodeReader is the answer of the host.
 func IsAnswer(err error) bool {
 	var failed *OpError
-	return errors.As(err, &failed)
+	var helper *HelperError
+	return errors.As(err, &failed) || errors.As(err, &helper)
 }

@@ -158,6 +158,32 @@ func (h *hangingHosts) ReadFacts(ctx context.Context, n *schema.Node) (*runtimes
 	return h.NodeReader.ReadFacts(ctx, n)
 }
 
+// failingHost is a reader of facts with the same error for a node each time.
+type failingHost struct {
+	runtimes.NodeReader
+	node string
+	err  error
+}
+
+func (h failingHost) ReadFacts(ctx context.Context, n *schema.Node) (*runtimes.HostFacts, error) {
+	if n.Key.Name == h.node {
+		return nil, fmt.Errorf("host %s: %w", h.node, h.err)
+	}
+	return h.NodeReader.ReadFacts(ctx, n)
+}
+
+// A host with an outdated helper answers: it is not silent, and the condition says what to install.
+func TestOutdatedHelperIsNoSilence(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(w.observed, func(o *loop.Options) {
+		o.Readers.Nodes = failingHost{w.world, "gpu-2", &runtimes.HelperError{Message: "install the berth-host of the daemon's release"}}
+	})
+	w.eventually("not ready", w.nodeIs("gpu-2", nodes.NotReady))
+	require.Equal(t, []string{"unknown -> not_ready AnswerUnusable"}, w.nodeEvents("gpu-2"))
+	require.Contains(t, w.node("gpu-2").Condition(plan.ConditionReady).Message, "install the berth-host")
+}
+
 // A host that hangs, and one that never answered, delays no other.
 func TestHangingHostDelaysNoOtherNode(t *testing.T) {
 	t.Parallel()

@@ -53,17 +53,18 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 	for name, c := range map[string]struct {
 		far       string
 		uncertain bool
+		answers   bool // the error is the answer of the host
 		says      string
 	}{
-		"garbage instead of a hello": {"echo 'Welcome to Debian'; exec sleep 5", false, `it printed "Welcome to Debian"`},
-		"ends at once":               {"echo 'sudo: a password is required' >&2; exit 1", false, "a password is required"},
-		"an older protocol": {`echo '{"berth_host":1,"version":"v0.0.9"}'; exec sleep 5`, false,
+		"garbage instead of a hello": {"echo 'Welcome to Debian'; exec sleep 5", false, true, `it printed "Welcome to Debian"`},
+		"ends at once":               {"echo 'sudo: a password is required' >&2; exit 1", false, false, "a password is required"},
+		"an older protocol": {`echo '{"berth_host":1,"version":"v0.0.9"}'; exec sleep 5`, false, true,
 			"berth-host v0.0.9 has protocol 1, and this daemon needs 3: install"},
-		"garbage as an answer":  {hello + "read r; echo lecture; exec sleep 5", true, `"lecture"`},
-		"the answer to another": {hello + `read r; echo '{"id":99}'; exec sleep 5`, true, "not that of the request"},
-		"dies in the middle":    {hello + "read r; echo killed >&2; exit 1", true, "killed"},
-		"half an answer":        {hello + `read r; printf '{"id":1'; exit 0`, true, "ended"},
-		"endless answer":        {hello + "read r; exec tr '\\0' x </dev/zero", true, "too long"},
+		"garbage as an answer":  {hello + "read r; echo lecture; exec sleep 5", true, false, `"lecture"`},
+		"the answer to another": {hello + `read r; echo '{"id":99}'; exec sleep 5`, true, false, "not that of the request"},
+		"dies in the middle":    {hello + "read r; echo killed >&2; exit 1", true, false, "killed"},
+		"half an answer":        {hello + `read r; printf '{"id":1'; exit 0`, true, false, "ended"},
+		"endless answer":        {hello + "read r; exec tr '\\0' x </dev/zero", true, false, "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,6 +77,7 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 			// Without an effect the outcome is never uncertain.
 			_, err = h.Do(ctx, runtimes.Stamp{}, info())
 			require.ErrorIs(t, err, runtimes.ErrUnreachable)
+			require.Equal(t, c.answers, runtimes.IsAnswer(err))
 		})
 	}
 	t.Run("silent", func(t *testing.T) {

@@ -196,10 +196,12 @@ func TestFactsAreReadWhileAllSessionsHang(t *testing.T) {
 		_, err := f.Do(short, runtimes.Stamp{}, info)
 		require.ErrorIs(t, err, runtimes.ErrUnreachable)
 		require.ErrorContains(t, err, "all sessions are in use, or 6 for this tenant")
+		begun := time.Now()
 		for range 2 {
 			_, err = f.Do(t.Context(), runtimes.Stamp{}, runtimes.Op{Facts: &runtimes.ReadFacts{}})
 			require.NoError(t, err)
 		}
+		require.Zero(t, time.Since(begun), "of the bubble's clock")
 		opened, _ = e.counts()
 		require.Equal(t, maxSessions+sessionsOfFacts, opened)
 		f.shut()

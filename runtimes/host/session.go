@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"berth/runtimes"
 	"berth/runtimes/host/agent"
 )
 
@@ -98,13 +99,16 @@ func (s *session) readHello(ctx context.Context) error {
 	h := &s.hello
 	switch err := json.Unmarshal(line, h); {
 	case err != nil || h.Berth == 0:
-		return fmt.Errorf("the program is not berth-host: it printed %.80q; install the berth-host of this release", line)
+		return wrongHelper("the program is not berth-host: it printed %.80q; install the berth-host of this release", line)
 	case h.Berth < agent.Protocol:
-		return fmt.Errorf("berth-host %s has protocol %d, and this daemon needs %d: install the berth-host of the daemon's release",
-			h.Version,
-			h.Berth, agent.Protocol)
+		return wrongHelper("berth-host %s has protocol %d, and this daemon needs %d: install the berth-host of the daemon's release",
+			h.Version, h.Berth, agent.Protocol)
 	}
 	return nil
+}
+
+func wrongHelper(format string, args ...any) error {
+	return &runtimes.HelperError{Message: fmt.Sprintf(format, args...)}
 }
 
 // errNotSent: the helper did not get the whole request and did nothing.
