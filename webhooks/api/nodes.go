@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -25,11 +26,12 @@ type clusterNode struct {
 	GPUs     []gpuTypeUse `json:"gpus"`
 }
 
-// gpuTypeUse is the use of the GPUs of one type. Free are those that no unit has.
+// gpuTypeUse is the use of the GPUs of one type. Free are those that no unit has; only platform users see them, as they tell what
+// units of others have.
 type gpuTypeUse struct {
 	Type  string `json:"type"`
 	Total int    `json:"total"`
-	Free  int    `json:"free"`
+	Free  *int   `json:"free,omitempty"`
 }
 
 // clusterSummary counts what is in sight.
@@ -105,7 +107,11 @@ func (r *reading) clusterNode(n *schema.Node, used map[string]int) clusterNode {
 	out := clusterNode{ID: n.Key.Name, Region: n.Spec.Region, SKU: n.Spec.SKU, Status: r.nodeState(n), CPUs: c.CPUs, Memory: c.MemoryMiB,
 		GPUs: []gpuTypeUse{}}
 	for _, g := range c.GPUs {
-		out.GPUs = append(out.GPUs, gpuTypeUse{g.Type, g.Count, max(g.Count-used[g.Type], 0)})
+		use := gpuTypeUse{Type: g.Type, Total: g.Count}
+		if r.platform {
+			use.Free = new(max(g.Count-used[g.Type], 0))
+		}
+		out.GPUs = append(out.GPUs, use)
 	}
 	if s := r.Things[n.Key]; s != nil {
 		record := nodes.ReadRecord(s)
@@ -139,7 +145,11 @@ func readClusterSummary(r *reading) any {
 		out.Nodes[r.nodeState(n)]++
 		for _, g := range r.clusterNode(n, used[name]).GPUs {
 			sum := byType[g.Type]
-			byType[g.Type] = gpuTypeUse{g.Type, sum.Total + g.Total, sum.Free + g.Free}
+			sum.Type, sum.Total = g.Type, sum.Total+g.Total
+			if g.Free != nil {
+				sum.Free = new(*cmp.Or(sum.Free, new(int)) + *g.Free)
+			}
+			byType[g.Type] = sum
 		}
 	}
 	for _, typ := range slices.Sorted(maps.Keys(byType)) {

@@ -47,4 +47,10 @@ func TestNodesOfTheCaller(t *testing.T) {
 	require.Equal(t, 1, own.Units["running"])
 	require.Len(t, own.GPUs, 1)
 	require.Less(t, own.GPUs[0].Total, all.GPUs[0].Total+1)
+
+	require.Nil(t, own.GPUs[0].Free, "it would tell what others use")
+	require.Nil(t, one.GPUs[0].Free)
+	require.NotNil(t, all.GPUs[0].Free)
+	w.read("/api/v1/nodes/gpu-1", otto, &one)
+	require.NotNil(t, one.GPUs[0].Free)
 }
