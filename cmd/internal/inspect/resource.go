@@ -227,6 +227,10 @@ func (e *Estate) list(ctx context.Context, kind schema.Kind) ([]*Resource, error
 		}
 		byKey[key].Status = &status
 	}
+	var used map[string]map[string]int
+	if kind == schema.KindNode {
+		used = e.usedGPUs()
+	}
 	out := []*Resource{}
 	for key, r := range byKey {
 		r.Name, r.Held = key.ResourceName(), heldOf(e.status.Revision.Held, key)
@@ -237,7 +241,7 @@ func (e *Estate) list(ctx context.Context, kind schema.Kind) ([]*Resource, error
 			return nil, err
 		}
 		if kind == schema.KindNode {
-			r.GPUs, r.now = e.gpusOf(r), time.Now()
+			r.GPUs, r.now = r.gpuUses(used[r.Key.Name]), time.Now()
 		}
 		if kind == schema.KindInstance {
 			r.SharedRuntime = e.sharedUse(r)

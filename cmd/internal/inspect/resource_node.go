@@ -18,18 +18,24 @@ type gpuUse struct {
 	Used int    `json:"used"` // by members of units
 }
 
-// gpusOf returns the use of the declared GPUs of a node by type, in the order of the document.
-func (e *Estate) gpusOf(r *Resource) (out []gpuUse) {
-	used := map[string]int{}
+// usedGPUs returns the GPUs that members of units have, by node and type.
+func (e *Estate) usedGPUs() map[string]map[string]int {
+	used := map[string]map[string]int{}
 	for _, s := range e.status.Units.All() {
 		for _, m := range s.Members {
+			if used[m.Node] == nil {
+				used[m.Node] = map[string]int{}
+			}
 			for _, g := range m.GPUs {
-				if m.Node == r.Key.Name {
-					used[g.Type] += g.Count
-				}
+				used[m.Node][g.Type] += g.Count
 			}
 		}
 	}
+	return used
+}
+
+// gpuUses returns the use of the declared GPUs of a node by type, in the order of the document.
+func (r *Resource) gpuUses(used map[string]int) (out []gpuUse) {
 	for _, g := range r.capacity().GPUs {
 		out = append(out, gpuUse{Type: g.Type, Free: max(g.Count-used[g.Type], 0), Used: used[g.Type]})
 	}
