@@ -12,7 +12,6 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/nodes"
 	"berth/reconciler/plan"
-	"berth/reconciler/status"
 	"berth/runtimes"
 	"berth/schema"
 )
@@ -183,6 +182,10 @@ func (o *nodeObserver) observe(ctx context.Context, name string) {
 	} else {
 		known.facts, known.offset = facts, facts.At.Sub(begun.Add(now.Sub(begun)/2))
 	}
+	if transition != nil { // it is told once, also if the status is recorded by a later heartbeat
+		o.metrics.nodeChanged(transition.To)
+		o.logTransition(n, known, transition)
+	}
 	o.record(st, n, known, transition)
 }
 
@@ -195,10 +198,6 @@ func (o *nodeObserver) record(st *reconciler.State, n *schema.Node, known *known
 	}
 	prev := o.status.Resource(n.Key)
 	next := nodeStatus(prev, n, known, st.Main)
-	if t != nil {
-		o.metrics.nodeChanged(t.To)
-		o.logTransition(n, known, t)
-	}
 	isDue := !known.written.IsZero() && o.now().Sub(known.written) >= nodeRefresh
 	if prev != nil && t == nil && !isDue && isSameNode(prev, &next) {
 		if known.written.IsZero() {
@@ -284,13 +283,12 @@ func foundOf(f *runtimes.HostFacts) *nodes.Found {
 	return found
 }
 
-// isSameNode reports whether two statuses of a node say the same, apart from the time of the last answer and the silence since.
+// isSameNode reports whether two statuses of a node say the same, apart from numbers and texts: those of a host may change with each
+// answer, and are written once in nodeRefresh.
 func isSameNode(a, b *plan.ThingStatus) bool {
-	x, y := *a, *b
-	for _, s := range []*plan.ThingStatus{&x, &y} {
-		r := nodes.ReadRecord(s)
-		r.Answered, r.Silence = time.Time{}, 0
-		s.Detail, _ = json.Marshal(r) // it was decoded from JSON
+	isSame := func(x, y plan.Condition) bool {
+		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason
 	}
-	return status.EqualJSON(x, y)
+	return a.Phase == b.Phase && a.UID == b.UID && nodes.ReadRecord(a).Region == nodes.ReadRecord(b).Region &&
+		slices.EqualFunc(a.Conditions, b.Conditions, isSame)
 }

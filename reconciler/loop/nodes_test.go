@@ -97,6 +97,15 @@ func TestHeartbeatsMakeNoCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var hours atomic.Int64
+	var reads int64 // with the lock of the world
+	w.world.SetFacts("gpu-1", func(f *runtimes.HostFacts) {
+		reads++
+		f.Disks = []runtimes.DiskFacts{{Path: "/", SizeMiB: (1000 + reads) << 10}}
+	})
+	w.world.SetFacts("gpu-2", func(f *runtimes.HostFacts) {
+		reads++
+		f.MemoryMiB -= 1 + int(reads%100) // less than declared, by another number each time
+	})
 	w.start(w.observed, func(o *loop.Options) {
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(hours.Load()) * time.Hour) }
 	})
@@ -107,12 +116,60 @@ func TestHeartbeatsMakeNoCommit(t *testing.T) {
 	tip, beats := w.git.Tip("berth/status"), w.world.Calls("facts")
 	w.eventually("100 heartbeats of each node", func() bool { return w.world.Calls("facts") > beats+500 })
 	require.Equal(t, tip, w.git.Tip("berth/status"))
-	answered := nodes.ReadRecord(w.node("gpu-1")).Answered
+	require.True(t, w.node("gpu-2").Condition(plan.ConditionCapacityDiffers).Is(plan.ConditionTrue))
+	before := nodes.ReadRecord(w.node("gpu-1"))
+	answered := before.Answered
 	hours.Store(2)
 	w.eventually("the newer time of an answer", func() bool {
 		return nodes.ReadRecord(w.node("gpu-1")).Answered.Sub(answered) >= time.Hour
 	})
+	require.Greater(t, nodes.ReadRecord(w.node("gpu-1")).Found.DiskGiB, before.Found.DiskGiB, "the numbers are refreshed, too")
 	require.Len(t, w.nodeEvents("gpu-1"), 1)
+}
+
+// gatedHost is a reader of facts for which a node answers once, and then is silent after the gate has opened.
+type gatedHost struct {
+	runtimes.NodeReader
+	node  string
+	calls atomic.Int64
+	asked chan struct{} // closed at the second call
+	gate  chan struct{}
+}
+
+func (h *gatedHost) ReadFacts(ctx context.Context, n *schema.Node) (*runtimes.HostFacts, error) {
+	if n.Key.Name != h.node {
+		return h.NodeReader.ReadFacts(ctx, n)
+	}
+	call := h.calls.Add(1)
+	if call == 1 {
+		return h.NodeReader.ReadFacts(ctx, n)
+	}
+	if call == 2 {
+		close(h.asked)
+	}
+	<-h.gate
+	return nil, fmt.Errorf("host %s: %w", h.node, runtimes.ErrUnreachable)
+}
+
+// A transition during which another document comes into force is counted, and recorded by the next heartbeat.
+func TestTransitionDuringADecisionIsCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m, counter := counters(t)
+	h := &gatedHost{NodeReader: w.world, node: "gpu-4", asked: make(chan struct{}), gate: make(chan struct{})}
+	w.start(w.observed, func(o *loop.Options) {
+		o.Metrics, o.Readers.Nodes = m, h
+		o.Settings.NodeLimits = nodes.Limits{NotReady: time.Nanosecond, Lost: 24 * time.Hour}
+	})
+	w.eventually("ready", w.nodeIs("gpu-4", nodes.Ready))
+	<-h.asked
+	const path = "platform/nodes/gpu-4.yaml"
+	commit := w.put(map[string]string{path: strings.Replace(estateFiles()[path], "cpus: 4", "cpus: 3", 1)})
+	w.eventually("in force", func() bool { return w.revision().Commit == commit })
+	close(h.gate)
+	w.eventually("not ready", w.nodeIs("gpu-4", nodes.NotReady))
+	require.Equal(t, map[string]float64{"not_ready": 1}, counter("node_unhealthy_total"))
+	require.Len(t, w.nodeEvents("gpu-4"), 2)
 }
 
 // The first contact compares the declared capacity with the facts; less than declared is a condition with numbers and no error.
