@@ -50,6 +50,14 @@ func ReadRecord(s *plan.ThingStatus) (r Record) {
 	return r
 }
 
+// StateOf returns the state that the phase of a status names; Unknown if it names none.
+func StateOf(phase string) State {
+	if s := State(phase); slices.Contains(States(), s) {
+		return s
+	}
+	return Unknown
+}
+
 // Restore returns the status of a node that its status on berth/status describes; the zero value for nil. No observation counts
 // as made: the time in which no daemon ran is no silence.
 func Restore(s *plan.ThingStatus) Status {

@@ -46,3 +46,10 @@ func TestStateIsRestoredFromItsStatus(t *testing.T) {
 	require.Equal(t, nodes.Status{State: nodes.Lost, Since: at, Reason: plan.ReasonHostAndSchedulerSilent, Answered: at.Add(-time.Hour),
 		Silence: 10 * time.Minute, Transitions: 7}, nodes.Restore(s))
 }
+
+// berth/status is not trusted to be well formed.
+func TestPhaseThatIsNoStateIsUnknown(t *testing.T) {
+	require.Equal(t, nodes.Unknown, nodes.StateOf(""))
+	require.Equal(t, nodes.Unknown, nodes.StateOf("failed"))
+	require.Equal(t, nodes.Lost, nodes.StateOf("lost"))
+}

@@ -96,10 +96,11 @@ func (r *reading) usedGPUs() map[string]map[string]int {
 
 // nodeState returns the state of a node.
 func (r *reading) nodeState(n *schema.Node) string {
+	phase := ""
 	if s := r.Things[n.Key]; s != nil {
-		return s.Phase
+		phase = s.Phase
 	}
-	return string(nodes.Unknown)
+	return string(nodes.StateOf(phase))
 }
 
 func (r *reading) clusterNode(n *schema.Node, used map[string]int) clusterNode {

@@ -76,7 +76,7 @@ func (r *Resource) nodeState() string {
 	if r.Status == nil {
 		return string(nodes.Unknown)
 	}
-	return r.Status.Phase
+	return string(nodes.StateOf(r.Status.Phase))
 }
 
 // answered is how long ago the host of a node answered, as berth/status has it.
