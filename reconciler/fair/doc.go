@@ -1,5 +1,5 @@
-// Package fair shares what is scarce between owners, such as tenants: owners take turns, so that one with
-// very much work delays the work of another owner by one turn at a time.
+// Package fair shares scarce resources between owners, such as tenants. Owners take turns: a large owner delays
+// another one by one turn at a time.
 //
-// It must not know what the work is, nor what an owner is.
+// It must not know the work or the owners.
 package fair

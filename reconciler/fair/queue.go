@@ -57,8 +57,8 @@ func (q *Queue[T]) Pop() T {
 	return item
 }
 
-// PopIf removes the next item that may go now. An owner whose next item may not keeps its turn. It returns
-// false if there is no such item.
+// PopIf removes the next item that may go now. An owner whose next item may not keeps its turn. ok is
+// false if no item may go.
 func (q *Queue[T]) PopIf(may func(owner string, item T) bool) (item T, ok bool) {
 	for n := 0; n < len(q.turns); {
 		owner := q.turns[n]

@@ -244,8 +244,9 @@ func nodeStatus(prev *plan.ThingStatus, n *schema.Node, known *knownNode, main s
 		ready.Message = c.Message // the first error of a state: each attempt may have another text
 	}
 	r := nodes.Record{Transitions: known.status.Transitions, Previous: was.Previous, Region: n.Spec.Region,
-		Since: wholeSeconds(known.status.Since), Answered: wholeSeconds(known.status.Answered), Silence: int64(known.status.Silence / time.Second),
-		Found: was.Found, Host: was.Host}
+		Since: wholeSeconds(known.status.Since), Answered: wholeSeconds(known.status.Answered),
+		Silence: int64(known.status.Silence / time.Second),
+		Found:   was.Found, Host: was.Host}
 	if r.Transitions != was.Transitions {
 		r.Previous = nodes.Unknown
 		if prev != nil {
