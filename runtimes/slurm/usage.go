@@ -141,10 +141,11 @@ func (r *Runtime) ReadUsage(
 }
 
 func (c jobRecords) readUsage(ctx context.Context, of runtimes.UsageRange) (runtimes.UsageReading, error) {
-	at, err := ask(ctx, c.control, cli.Clock())
+	now, err := ask(ctx, c.control, cli.Clock())
 	if err != nil {
 		return runtimes.UsageReading{}, err
 	}
+	at := now.Add(-time.Second) // sacct counts on after an end that has not passed when it starts
 	unsent, err := ask(ctx, c.control, cli.Unsent())
 	if err != nil {
 		return runtimes.UsageReading{}, err

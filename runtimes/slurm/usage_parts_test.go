@@ -123,8 +123,9 @@ func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 	require.Equal(t, []int64{7, 7}, []int64{int64(kept[0].JobID), int64(kept[1].JobID)})
 }
 
-// What a run that has not ended used today counts until the time of slurmctld, less its ended suspensions, and only where
-// it is asked for. sacct would count it to the end of the time that it is asked for.
+// What a run that has not ended used today counts until the last second of slurmctld that has passed, less its ended
+// suspensions, and only where it is asked for. sacct counts it to the end of the time that it is asked for, and to its
+// own time where that end has not passed.
 func TestUsageUntilNow(t *testing.T) {
 	c := newCluster(t)
 	const now, midnight = 1793527200, 1793491200
@@ -155,8 +156,8 @@ func TestUsageUntilNow(t *testing.T) {
 	require.Equal(t, []string{"1 2026-10-31 3600 3000"}, read(false))
 	require.Equal(t, []int64{midnight}, ends)
 	ends = nil
-	require.Equal(t, []string{"1 2026-10-31 3600 3000", "1 2026-11-01 36000 35400"}, read(true))
-	require.Equal(t, []int64{midnight, now}, ends)
+	require.Equal(t, []string{"1 2026-10-31 3600 3000", "1 2026-11-01 35999 35399"}, read(true))
+	require.Equal(t, []int64{midnight, now - 1}, ends)
 }
 
 func window(t *testing.T, args []string) (from, to int64) {
