@@ -26,6 +26,13 @@ func (c claim) atLeast(o claim) claim {
 	return claim{max(c.cpus, o.cpus), max(c.memoryMiB, o.memoryMiB), max(c.diskGiB, o.diskGiB)}
 }
 
+// willBe returns the claim of members on record whose unit declares another one now. Disk that they give
+// back is free for others of the same commit. Disk that they gain is theirs only once keep has decided that
+// they stay: otherwise two neighbours that both grow would both have to move.
+func (c claim) willBe(declared claim) claim {
+	return claim{declared.cpus, declared.memoryMiB, min(c.diskGiB, declared.diskGiB)}
+}
+
 // claimed returns what the members of u on a node ask for.
 func (u *unit) claimed(node string) (sum claim) {
 	for _, m := range u.here() {

@@ -69,7 +69,7 @@ func (p *project) occupied() iter.Seq2[string, occupant] {
 			return
 		}
 		for key, st := range in(p.records) {
-			for _, n := range recordedNodes(st, p.instance(key)) {
+			for _, n := range recordedNodes(st, p.instance(key), p.unchanged[key]) {
 				if !yield(n.name, occupant{key, n.share}) {
 					return
 				}
@@ -86,16 +86,16 @@ type recordedNode struct {
 
 // Nodes returns the nodes on which the unit has members, or is recorded.
 func (s *Status) Nodes() (names []string) {
-	for _, n := range recordedNodes(s, nil) {
+	for _, n := range recordedNodes(s, nil, true) {
 		names = append(names, n.name)
 	}
 	return names
 }
 
 // recordedNodes returns the nodes on which a unit is recorded, each once. The role of a
-// member decides whether it shares its node; of an unknown role, only control planes do.
-// inst is nil for a unit that is not declared.
-func recordedNodes(st *Status, inst *schema.EffectiveUnit) (on []recordedNode) {
+// member decides whether it shares its node; of an unknown role, only control planes do. unchanged: Berth
+// leaves the unit as it is on record. inst is nil for a unit that is not declared.
+func recordedNodes(st *Status, inst *schema.EffectiveUnit, unchanged bool) (on []recordedNode) {
 	if st.Phase == PhaseDeleted {
 		return nil
 	}
@@ -112,6 +112,9 @@ func recordedNodes(st *Status, inst *schema.EffectiveUnit) (on []recordedNode) {
 		}
 		if id := [2]string{name, node}; ok && !counted[id] {
 			counted[id], is.claim = true, claimOf(r)
+			if declared, now := roleOf(inst, role); now && !unchanged {
+				is.claim = is.claim.willBe(claimOf(declared))
+			}
 		}
 		if i := slices.IndexFunc(on, func(n recordedNode) bool { return n.name == node }); i >= 0 {
 			on[i].share = share{on[i].alone || is.alone, on[i].claim.plus(is.claim)}

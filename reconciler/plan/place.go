@@ -56,7 +56,7 @@ func (u *unit) settle() bool {
 	if u.status == nil {
 		return u.idle()
 	}
-	on := recordedNodes(u.status, u.inst)
+	on := recordedNodes(u.status, u.inst, u.denied || u.inst.Suspend)
 	stay, misplaced, assigned := u.homes()
 	for _, h := range stay {
 		recorded := func(n recordedNode) bool { return n.name == h.Node && (n.alone || shares(h.role)) }

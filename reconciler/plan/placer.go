@@ -39,6 +39,7 @@ type project struct {
 	effective *schema.EffectiveProject // nil: none of the units is declared
 	records   *unitRecords             // nil: no unit is on record
 	nodes     map[string]*schema.Node  // nodes on record; nil for one that is not declared
+	unchanged map[schema.Key]bool      // instances that Berth leaves as they are: denied or suspended
 	settled   placedProject            // instances that do not depend on others
 	open      []schema.Key             // other instances
 }
@@ -122,7 +123,12 @@ func (t *tenant) place(eff *schema.Effective, was map[string]*project) {
 
 // place places the instances of p that do not depend on others.
 func (p *project) place(eff *schema.Effective) {
-	p.nodes, p.settled = map[string]*schema.Node{}, placedProject{}
+	p.nodes, p.settled, p.unchanged = map[string]*schema.Node{}, placedProject{}, map[schema.Key]bool{}
+	for _, inst := range in(p.effective).Units {
+		if inst.Suspend || len(eff.Denied(inst.Key)) > 0 {
+			p.unchanged[inst.Key] = true
+		}
+	}
 	for node := range p.occupied() {
 		p.nodes[node] = eff.Nodes[node]
 	}

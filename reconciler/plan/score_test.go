@@ -236,6 +236,48 @@ func TestMembersShareTheDiskOfANode(t *testing.T) {
 	require.Contains(t, l.waits("two"), "head-0 is on a, which is with less than 41 GiB of disk left; a control plane cannot move")
 }
 
+// What neighbours gain and give back in one commit counts together, whichever of them comes first. No member
+// moves that need not.
+func TestNeighboursShareTheDiskThatACommitFrees(t *testing.T) {
+	for name, c := range map[string]struct{ first, second, newFirst, newSecond int }{
+		"the first grows into what the second gives back": {10, 80, 50, 40},
+		"the second grows into what the first gives back": {80, 10, 40, 50},
+		"both grow":             {10, 10, 40, 60},
+		"only one of them fits": {30, 30, 50, 60},
+	} {
+		head := func(disk int) schema.EffectiveRole {
+			return schema.EffectiveRole{Name: "head", Count: 1, Shareable: true, DiskGiB: disk}
+		}
+		l := newLot()
+		l.node("a", nil)
+		l.unit("one", head(c.first))
+		l.unit("two", head(c.second))
+		l.run()
+		l.node("b", nil)
+		l.unit("one", head(c.newFirst))
+		l.unit("two", head(c.newSecond))
+		want := "a"
+		if c.newFirst+c.newSecond > 100 {
+			want = "b"
+		}
+		require.Equal(t, "a", l.on("one")["head-0"], name)
+		require.Equal(t, want, l.on("two")["head-0"], name)
+	}
+
+	l := newLot()
+	l.node("a", nil)
+	head := schema.EffectiveRole{Name: "head", Count: 1, Shareable: true, DiskGiB: 80}
+	l.unit("one", head)
+	l.run()
+	small := head
+	small.DiskGiB = 20
+	l.unit("one", small)
+	l.unit("two", head)
+	require.Equal(t, "a", l.on("two")["head-0"], "a new member gets what a neighbour gives back")
+	l.units["one"].Suspend = true
+	require.Contains(t, l.waits("two"), "1 with less than 80 GiB of disk left", "a suspended unit gives nothing back")
+}
+
 // In random lots each new member of a unit gets the node that a model which knows only the words of the rules finds.
 func TestBestNodeAgreesWithModel(t *testing.T) {
 	seen := 0
