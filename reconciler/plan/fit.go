@@ -33,9 +33,7 @@ func misfits(inst *schema.EffectiveUnit, role schema.EffectiveRole, n *schema.No
 	if role.Lent != nil && role.Lent.Node != n.Key.Name {
 		ms = append(ms, "not "+role.Lent.Node)
 	}
-	if g := role.GPUs; g != nil && !slices.ContainsFunc(n.Spec.Capacity.GPUs, func(have schema.GPU) bool {
-		return (g.Type == "" || have.Type == g.Type) && have.Count >= g.Count
-	}) {
+	if g := role.GPUs; g != nil && offered(n, *g) == nil {
 		ms = append(ms, "without "+gpus(*g))
 	}
 	if role.NoGPUs && len(n.Spec.Capacity.GPUs) > 0 {
@@ -85,6 +83,27 @@ func wants(inst *schema.EffectiveUnit, role schema.EffectiveRole) string {
 		ws = append(ws, fmt.Sprintf("%d GiB of disk", role.DiskGiB))
 	}
 	return strings.Join(ws, ", ")
+}
+
+// offered returns the GPUs of n that meet a request: of the first kind of which n has enough, or else of
+// several kinds in their order. nil: n has too few.
+func offered(n *schema.Node, asked schema.GPURequest) (given []schema.GPU) {
+	left := asked.Count
+	for _, g := range n.Spec.Capacity.GPUs {
+		if asked.Type != "" && g.Type != asked.Type {
+			continue
+		}
+		if g.Count >= asked.Count {
+			return []schema.GPU{take(g, asked.Count)}
+		}
+		if n := min(g.Count, left); n > 0 {
+			given, left = append(given, take(g, n)), left-n
+		}
+	}
+	if left > 0 {
+		return nil
+	}
+	return given
 }
 
 func gpus(g schema.GPURequest) string {
@@ -190,9 +209,8 @@ func onlyIntended(o Observed, name, node string) bool {
 	return !slices.ContainsFunc(o.Members, func(s MemberState) bool { return s.Name == name && s.Node == node })
 }
 
-// member returns a member of role on n. It gets the requested number of GPUs from the
-// first kind that fits: the number that policy allowed, even if the member has the node
-// alone.
+// member returns a member of role on n. It gets the requested number of GPUs: the number that policy
+// allowed, even if the member has the node alone.
 func member(role schema.EffectiveRole, name string, n *schema.Node, reason string) Member {
 	m := Member{
 		Name: name, Role: role.Name, ControlPlane: role.ControlPlane,
@@ -202,12 +220,7 @@ func member(role schema.EffectiveRole, name string, n *schema.Node, reason strin
 	if role.Lent != nil {
 		m.GPUs, m.Loan = slices.Clone(n.Spec.Capacity.GPUs), &role.Lent.Loan
 	} else if role.GPUs != nil {
-		for _, g := range n.Spec.Capacity.GPUs {
-			if (role.GPUs.Type == "" || g.Type == role.GPUs.Type) && g.Count >= role.GPUs.Count {
-				m.GPUs = append(m.GPUs, take(g, role.GPUs.Count))
-				break
-			}
-		}
+		m.GPUs = offered(n, *role.GPUs)
 	}
 	return m
 }

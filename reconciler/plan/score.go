@@ -12,7 +12,8 @@ import (
 // reviewed plan goes stale because of load. The order of the rules is fixed. Each decides only
 // between nodes that are alike by all rules before it:
 //
-//  1. A member that asks for no GPUs takes a node without GPUs.
+//  1. A member that asks for no GPUs takes a node without GPUs. One that asks for GPUs takes a node that
+//     has enough of one kind, if there is one.
 //  2. A role with spread_by goes to the value of that topology key which the fewest members of
 //     the role have, and to a node without the key last. Any other member goes to the switch,
 //     then to the rack, that the most other members of its unit have.
@@ -62,15 +63,15 @@ func (u *unit) scorer(role schema.EffectiveRole, name string) *scorer {
 
 // compare returns a negative number if a is better than b by the rules before the name.
 func (s *scorer) compare(a, b *schema.Node) int {
-	return cmp.Or(s.withoutNeedlessGPUs(a, b), s.byTopology(a, b), cmp.Compare(gpuCount(a), gpuCount(b)), s.byUse(a, b))
+	return cmp.Or(cmp.Compare(s.mismatch(a), s.mismatch(b)), s.byTopology(a, b), cmp.Compare(gpuCount(a), gpuCount(b)), s.byUse(a, b))
 }
 
-// withoutNeedlessGPUs compares by rule 1.
-func (s *scorer) withoutNeedlessGPUs(a, b *schema.Node) int {
+// mismatch returns 0 if n is as rule 1 prefers it, else 1.
+func (s *scorer) mismatch(n *schema.Node) int {
 	if s.role.GPUs != nil {
-		return 0
+		return max(0, min(len(offered(n, *s.role.GPUs)), 2)-1)
 	}
-	return cmp.Compare(min(gpuCount(a), 1), min(gpuCount(b), 1))
+	return min(gpuCount(n), 1)
 }
 
 // byTopology compares by rule 2.

@@ -154,6 +154,44 @@ func TestBestNodeByEachRule(t *testing.T) {
 	}
 }
 
+// A member can take all GPUs of a node that has two models, of which no request for one type gets both. A node
+// that has enough of one model is better.
+func TestMemberTakesGPUsOfSeveralModels(t *testing.T) {
+	l := newLot()
+	gpus := func(name string, all ...schema.GPU) {
+		l.node(name, func(n *schema.NodeSpec) { n.Capacity.GPUs = all })
+	}
+	ask := func(typ string, count int) schema.EffectiveRole {
+		return schema.EffectiveRole{Name: "worker", Count: 1, GPUs: &schema.GPURequest{Type: typ, Count: count}}
+	}
+	k40, k2000 := schema.GPU{Type: "k40", Count: 2, Devices: "/dev/nvidia[0-1]"}, schema.GPU{Type: "k2000", Count: 1, Devices: "/dev/nvidia2"}
+	gpus("mixed", k2000, k40)
+	for _, c := range []struct {
+		asked schema.EffectiveRole
+		want  []schema.GPU
+	}{
+		{ask("", 3), []schema.GPU{k2000, k40}},
+		{ask("", 2), []schema.GPU{k40}},
+		{ask("", 1), []schema.GPU{k2000}},
+		{ask("k40", 2), []schema.GPU{k40}},
+		{ask("k40", 3), nil},
+		{ask("", 4), nil},
+	} {
+		l.unit("train", c.asked)
+		var got []schema.GPU
+		for _, m := range l.place().Members(l.key("train")) {
+			got = append(got, m.GPUs...)
+		}
+		require.Equal(t, c.want, got, "%+v", c.asked.GPUs)
+	}
+	require.Equal(t, "no node for worker-0: of 1 node, 1 without 4×gpu\n", l.waits("train"))
+
+	gpus("mixed", k2000, schema.GPU{Type: "k40", Count: 1, Devices: "/dev/nvidia0"})
+	gpus("whole", k40)
+	l.unit("train", ask("", 2))
+	require.Equal(t, "whole", l.on("train")["worker-0"])
+}
+
 // Members of units that share nodes fill one node until its CPUs are all asked for, and then the emptiest.
 func TestSharedNodesFillOneAfterAnother(t *testing.T) {
 	l := newLot()

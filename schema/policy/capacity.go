@@ -271,13 +271,13 @@ func (d demand) steps() []step {
 }
 
 func (d demand) gpus(g schema.GPURequest) []step {
-	of := func(n nodeGroup) (most int) {
+	of := func(n nodeGroup) (count int) { // GPUs of several types meet a request without a type together
 		for _, have := range n.Capacity.GPUs {
 			if g.Type == "" || have.Type == g.Type {
-				most = max(most, have.Count)
+				count += have.Count
 			}
 		}
-		return most
+		return count
 	}
 	kind := strings.TrimSpace("GPUs " + prefixed("of type ", g.Type))
 	return []step{

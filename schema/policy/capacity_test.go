@@ -55,6 +55,7 @@ func TestWarningsForUnplaceableInstances(t *testing.T) {
 		"GPU type of another SKU": map[string]string{trainFile: worker("{count: 1, sku: gpu-a100-4, gpus: {type: l4, count: 1}}"),
 			"platform/nodes/dev-gpu-1.yaml": node("dev-gpu-1", ", gpus: [{type: l4, count: 1, devices: /dev/nvidia0}]", "")},
 		"more GPUs than a node":      map[string]string{trainFile: worker("{count: 1, sku: gpu-a100-2, gpus: {type: a100, count: 4}}")},
+		"two models":                 nodes(", gpus: [{type: k40, count: 1, devices: /dev/nvidia0}, {type: k2000, count: 1, devices: /dev/nvidia1}]", ""),
 		"more CPUs than a node":      map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, cpus: 8}")},
 		"more memory than a node":    map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, memory_mib: 9000}")},
 		"disk that no node declares": map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, disk_gib: 100}")},
@@ -74,6 +75,7 @@ func TestWarningsForUnplaceableInstances(t *testing.T) {
 			beamVersion: strings.Split(campusFile(t, beamVersion, "", ""),
 				"    artifacts:")[0], beamAdmission: admission("tenant", "ray", "")},
 	}
+	cases["two models"][trainFile] = worker("{count: 1, gpus: {count: 2}}")
 	cases["more disk than a node"][trainFile] = worker("{count: 1, disk_gib: 201}")
 	cases["as much disk as a node"] = nodes(", disk_gib: 200", "")
 	cases["as much disk as a node"][trainFile] = worker("{count: 1, disk_gib: 200}")
