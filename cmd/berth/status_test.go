@@ -143,7 +143,8 @@ func TestStatusScripts(t *testing.T) {
 	node := func(name, phase string, cs ...plan.Condition) plan.ThingStatus {
 		return plan.ThingStatus{Key: schema.Key{Kind: schema.KindNode, Name: name}, Phase: phase, Conditions: cs,
 			Detail: json.RawMessage(`{"answered_at":"2026-08-01T10:00:00Z","since":"2026-08-01T09:00:00Z",` +
-				`"found":{"cpus":2,"memory_mib":3900,"gpus":2},"host":{"kernel":"6.12.0","boot_id":"b-1","helper_version":"v1","helper_protocol":3}}`)}
+				`"found":{"cpus":2,"memory_mib":3900,"gpus":2},"host":{"kernel":"6.12.0","boot_id":"b-1","helper_version":"v1","helper_protocol":3},"measured":{"load":0.25,"memory_available_mib":1200,` +
+				`"disks":[{"path":"/","size_gib":100,"free_gib":7}],"clock_offset_ms":-120000}}`)}
 	}
 	train := schema.InstanceKey("physics", "lattice", "train")
 	running := recorded(t, lab, reconciler.InForce{Held: held}, reconciler.StatusBatch{

@@ -246,7 +246,7 @@ func nodeStatus(prev *plan.ThingStatus, n *schema.Node, known *knownNode, main s
 	r := nodes.Record{Transitions: known.status.Transitions, Previous: was.Previous, Region: n.Spec.Region,
 		Since: wholeSeconds(known.status.Since), Answered: wholeSeconds(known.status.Answered),
 		Silence: int64(known.status.Silence / time.Second),
-		Found:   was.Found, Host: was.Host}
+		Found:   was.Found, Host: was.Host, Measured: was.Measured}
 	if r.Transitions != was.Transitions {
 		r.Previous = nodes.Unknown
 		if prev != nil {
@@ -256,6 +256,7 @@ func nodeStatus(prev *plan.ThingStatus, n *schema.Node, known *knownNode, main s
 	if f := known.facts; f != nil {
 		r.Found = foundOf(f)
 		r.Host = &nodes.Host{Kernel: f.Kernel, BootID: f.BootID, Helper: f.Version, Protocol: f.Protocol}
+		r.Measured = measuredOf(f, known.offset)
 	}
 	s.Conditions = []plan.Condition{ready}
 	if r.Found != nil {
@@ -282,6 +283,18 @@ func foundOf(f *runtimes.HostFacts) *nodes.Found {
 		found.DiskGiB = max(found.DiskGiB, int(d.SizeMiB>>10))
 	}
 	return found
+}
+
+// measuredOf returns what facts measure, of a host whose clock is ahead by offset.
+func measuredOf(f *runtimes.HostFacts, offset time.Duration) *nodes.Measured {
+	m := &nodes.Measured{AvailableMiB: f.AvailableMiB, ClockOffset: offset.Milliseconds()}
+	if f.Load != nil {
+		m.Load = &f.Load.One
+	}
+	for _, d := range f.Disks {
+		m.Disks = append(m.Disks, nodes.Disk{Path: d.Path, SizeGiB: d.SizeMiB >> 10, FreeGiB: d.FreeMiB >> 10})
+	}
+	return m
 }
 
 // isSameNode reports whether two statuses of a node say the same, apart from numbers and texts: those of a host may change with each

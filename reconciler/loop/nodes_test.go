@@ -176,12 +176,20 @@ func TestTransitionDuringADecisionIsCounted(t *testing.T) {
 func TestNodeWithLessThanDeclared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.world.SetFacts("gpu-2", func(f *runtimes.HostFacts) { f.CPUs, f.Missing = 2, []string{"/dev/nvidia1"} })
+	w.world.SetFacts("gpu-2", func(f *runtimes.HostFacts) {
+		f.CPUs, f.Missing = 2, []string{"/dev/nvidia1"}
+		f.Load, f.AvailableMiB, f.At = &runtimes.LoadFacts{One: 3.5}, 700, f.At.Add(2*time.Minute)
+		f.Disks = []runtimes.DiskFacts{{Path: "/", SizeMiB: 100 << 10, FreeMiB: 7 << 10}}
+	})
 	w.start(w.observed)
 	w.eventually("ready", w.nodeIs("gpu-2", nodes.Ready))
 	c := w.node("gpu-2").Condition(plan.ConditionCapacityDiffers)
 	require.True(t, c.Is(plan.ConditionTrue))
 	require.Equal(t, "the host has 2 of 4 CPUs, no device file /dev/nvidia1; correct spec.capacity or the host", c.Message)
+	m := nodes.ReadRecord(w.node("gpu-2")).Measured
+	require.InDelta(t, 120_000, m.ClockOffset, 60_000)
+	m.ClockOffset = 0
+	require.Equal(t, &nodes.Measured{Load: new(3.5), AvailableMiB: 700, Disks: []nodes.Disk{{Path: "/", SizeGiB: 100, FreeGiB: 7}}}, m)
 	w.world.SetFacts("gpu-2", nil)
 	w.eventually("as declared", func() bool { return w.node("gpu-2").Condition(plan.ConditionCapacityDiffers).Is(plan.ConditionFalse) })
 	require.Len(t, w.nodeEvents("gpu-2"), 1)

@@ -21,6 +21,24 @@ type Record struct {
 	Silence     int64     `json:"silence_seconds,omitempty"`
 	Found       *Found    `json:"found,omitempty"` // nil: the host never answered
 	Host        *Host     `json:"host,omitempty"`
+	Measured    *Measured `json:"measured,omitempty"` // at Answered
+}
+
+// Measured is what differs from one answer of a host to the next. It places nothing.
+type Measured struct {
+	Load         *float64 `json:"load,omitempty"`                 // average of one minute; nil: unknown
+	AvailableMiB int      `json:"memory_available_mib,omitempty"` // for new programs without swapping
+	Disks        []Disk   `json:"disks,omitempty"`
+	// ClockOffset is by how many milliseconds the host's clock is ahead of the daemon's; half of the time that the answer took is
+	// the error at most.
+	ClockOffset int64 `json:"clock_offset_ms"`
+}
+
+// Disk is the file system that a path of a host is on.
+type Disk struct {
+	Path    string `json:"path"`
+	SizeGiB int64  `json:"size_gib"`
+	FreeGiB int64  `json:"free_gib"` // for users without privileges
 }
 
 // Found is the capacity that the host of a node has. A zero value is unknown.

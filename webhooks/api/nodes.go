@@ -24,6 +24,8 @@ type clusterNode struct {
 	CPUs     int          `json:"cpus"`
 	Memory   int          `json:"memory_mib"`
 	GPUs     []gpuTypeUse `json:"gpus"`
+	// Measured is for platform users only: it tells what units of others do. It is as old as Answered.
+	Measured *nodes.Measured `json:"measured,omitempty"`
 }
 
 // gpuTypeUse is the use of the GPUs of one type. Free are those that no unit has; only platform users see them, as they tell what
@@ -117,6 +119,9 @@ func (r *reading) clusterNode(n *schema.Node, used map[string]int) clusterNode {
 	if s := r.Things[n.Key]; s != nil {
 		record := nodes.ReadRecord(s)
 		out.Since, out.Answered = record.Since, record.Answered
+		if r.platform {
+			out.Measured = record.Measured
+		}
 		if ready := s.Condition(plan.ConditionReady); ready != nil {
 			out.Reason = string(ready.Reason)
 		}

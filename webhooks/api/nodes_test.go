@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler/nodes"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -18,7 +19,8 @@ func TestNodesOfTheCaller(t *testing.T) {
 	v.Things[gpu1] = &plan.ThingStatus{Key: gpu1, Phase: "lost",
 		Conditions: []plan.Condition{{Type: plan.ConditionReady, Status: plan.ConditionFalse, Reason: plan.ReasonHostAndSchedulerSilent,
 			Message: "dial tcp 10.0.0.7:22: no route"}},
-		Detail: []byte(`{"since":"2026-08-01T10:00:00Z","answered_at":"2026-08-01T09:50:00Z"}`)}
+		Detail: []byte(`{"since":"2026-08-01T10:00:00Z","answered_at":"2026-08-01T09:50:00Z","measured":{"load":3.5,"clock_offset_ms":-20,
+			"disks":[{"path":"/","size_gib":100,"free_gib":7}]}}`)}
 	w := worldOf(t, v, []string{petra, anna, carl, boris, otto}, nil)
 	for who, want := range map[string][]string{
 		otto: {"gpu-1", "gpu-2", "gpu-3", "gpu-4", "gpu-5", "gpu-6", "gpu-7", "gpu-8", "head-1", "head-2"},
@@ -50,7 +52,10 @@ func TestNodesOfTheCaller(t *testing.T) {
 
 	require.Nil(t, own.GPUs[0].Free, "it would tell what others use")
 	require.Nil(t, one.GPUs[0].Free)
+	require.Nil(t, one.Measured)
 	require.NotNil(t, all.GPUs[0].Free)
 	w.read("/api/v1/nodes/gpu-1", otto, &one)
 	require.NotNil(t, one.GPUs[0].Free)
+	require.Equal(t, &nodes.Measured{Load: new(3.5), ClockOffset: -20, Disks: []nodes.Disk{{Path: "/", SizeGiB: 100, FreeGiB: 7}}},
+		one.Measured)
 }

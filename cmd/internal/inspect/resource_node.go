@@ -124,7 +124,31 @@ func (r *Resource) nodeLines(line func(name, format string, args ...any)) {
 		}
 		line("Found", "%s", found)
 	}
+	if m := n.Measured; m != nil {
+		line("Measured", "%s", measured(m))
+	}
 	if h := n.Host; h != nil {
 		line("Host", "kernel %s, boot %s, berth-host %s with protocol %d", h.Kernel, h.BootID, h.Helper, h.Protocol)
 	}
+}
+
+// measured says in one line what a host measured with its last answer.
+func measured(m *nodes.Measured) string {
+	var all []string
+	if m.Load != nil {
+		all = append(all, fmt.Sprintf("load %.2f", *m.Load))
+	}
+	if m.AvailableMiB > 0 {
+		all = append(all, fmt.Sprintf("%d MiB of memory available", m.AvailableMiB))
+	}
+	for _, d := range m.Disks {
+		all = append(all, fmt.Sprintf("%d of %d GiB free on %s", d.FreeGiB, d.SizeGiB, cli.Visible(d.Path)))
+	}
+	switch offset := time.Duration(m.ClockOffset) * time.Millisecond; {
+	case offset > 0:
+		all = append(all, fmt.Sprintf("clock %s ahead", offset))
+	case offset < 0:
+		all = append(all, fmt.Sprintf("clock %s behind", -offset))
+	}
+	return strings.Join(all, ", ")
 }
