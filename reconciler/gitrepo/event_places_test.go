@@ -11,6 +11,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/plan"
 )
 
@@ -37,19 +38,32 @@ func placed(t *testing.T, r reconciler.Repo, main string, start time.Time, hours
 // placeReader reads the event log by place.
 type placeReader interface {
 	EventPlace(ctx context.Context, commit string, since time.Time) (string, error)
-	EventsAfter(ctx context.Context, commit, after string) ([]plan.PlacedEvent, string, error)
+	EventsAfter(ctx context.Context, commit, after string) (*statusbranch.EventReader, error)
+}
+
+// next returns the first page after a place.
+func next(t *testing.T, r placeReader, tip, place string) (events []plan.PlacedEvent, reached string, err error) {
+	t.Helper()
+	log, err := r.EventsAfter(t.Context(), tip, place)
+	if err != nil {
+		return nil, "", err
+	}
+	return log.Next(t.Context())
 }
 
 // after returns the ids of all events after a place, with their places.
 func after(t *testing.T, r placeReader, tip, place string) (ids, places []string) {
 	t.Helper()
+	log, err := r.EventsAfter(t.Context(), tip, place)
+	require.NoError(t, err)
 	for {
-		events, reached, err := r.EventsAfter(t.Context(), tip, place)
+		events, reached, err := log.Next(t.Context())
 		require.NoError(t, err)
 		for _, e := range events {
 			ids, places = append(ids, e.EventID), append(places, e.Place)
 		}
 		if reached == place {
+			require.True(t, log.IsEnd())
 			return ids, places
 		}
 		place = reached
@@ -87,7 +101,7 @@ func TestEventsFollowEachPlace(t *testing.T) {
 			}
 		}
 	}
-	empty, reached, err := r.EventsAfter(t.Context(), "", plan.FirstPlace)
+	empty, reached, err := next(t, r, "", plan.FirstPlace)
 	require.NoError(t, err)
 	require.Empty(t, empty)
 	require.Equal(t, plan.FirstPlace, reached)
@@ -99,7 +113,7 @@ func TestEventPagesAreBounded(t *testing.T) {
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	tip := placed(t, r, fetch(t, r).Main, time.Now().UTC(), []int{0, 0}, 700, 20)
-	events, reached, err := r.EventsAfter(t.Context(), tip, plan.FirstPlace)
+	events, reached, err := next(t, r, tip, plan.FirstPlace)
 	require.NoError(t, err)
 	require.Len(t, events, 512)
 	require.Equal(t, events[511].Place, reached)
@@ -118,7 +132,7 @@ func TestForeignPlacesAreRefused(t *testing.T) {
 	segment := strings.TrimSuffix(places[1], "-2")
 	for _, place := range []string{"", "x", "1", "-1-1-1", "1-1", "1-1-1-1", "99-1-1", "1-1-1", "0" + places[0], "+" + places[0], segment,
 		segment + "-3", segment + "--1", segment + "-01", places[0] + " ", places[0] + "\n", places[0] + "0"} {
-		_, _, err := r.EventsAfter(t.Context(), tip, place)
+		_, _, err := next(t, r, tip, place)
 		require.ErrorIs(t, err, plan.ErrNoPlace, "%q", place)
 	}
 }

@@ -19,9 +19,15 @@ type EventLog interface {
 	// Start returns the place after which the events since a time follow; for the zero time, that of the last event.
 	// The error is ErrNoEventLog, plan.ErrFarPlace or that of reading.
 	Start(ctx context.Context, since time.Time) (place string, err error)
-	// After returns the next events after a place, at most about a thousand or a megabyte, and the place that it
-	// reached: the caller continues there, until it stays the same. The error may be plan.ErrNoPlace too.
-	After(ctx context.Context, place string) (events []plan.PlacedEvent, reached string, err error)
+	// After returns a reader of the events after a place.
+	After(place string) EventReader
+}
+
+// EventReader reads the events after a place of an EventLog, also those that are written later. It is for one caller.
+type EventReader interface {
+	// Next returns the next events, at most about a thousand or a megabyte, and the place that it reached, which stays the same
+	// where the log has no more. The error is ErrNoEventLog, plan.ErrNoPlace, plan.ErrFarPlace or that of reading.
+	Next(ctx context.Context) (events []plan.PlacedEvent, reached string, err error)
 }
 
 // noEventLog is the log of an API that has none.
@@ -29,6 +35,7 @@ type noEventLog struct{}
 
 func (noEventLog) Changed() <-chan struct{}                         { return nil }
 func (noEventLog) Start(context.Context, time.Time) (string, error) { return "", ErrNoEventLog }
-func (noEventLog) After(context.Context, string) ([]plan.PlacedEvent, string, error) {
+func (noEventLog) After(string) EventReader                         { return noEventLog{} }
+func (noEventLog) Next(context.Context) ([]plan.PlacedEvent, string, error) {
 	return nil, "", ErrNoEventLog
 }

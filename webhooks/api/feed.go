@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"berth/reconciler/fair"
 	"berth/reconciler/plan"
 )
 
@@ -17,7 +18,8 @@ const (
 	maxStreams       = 256
 	maxCallerStreams = 8
 	maxOwnerStreams  = 64
-	maxLogReads      = 2 // at once, of streams that begin before the tail
+	maxLogReads      = 3 // at once, of streams that begin before the tail
+	maxOwnerLogReads = 2 // of them by one owner of calls
 	maxKept          = 4096
 	maxKeptBytes     = 8 << 20 // of payloads
 	maxTaken         = 256     // events that a stream takes from the tail at once
@@ -28,7 +30,7 @@ const (
 type feed struct {
 	log     EventLog
 	slog    *slog.Logger
-	reads   chan struct{} // a place for each reading besides the tail's
+	reads   *fair.Slots // for readings besides the tail's, by owner of the call
 	closing context.Context
 	close   context.CancelFunc
 
@@ -41,7 +43,7 @@ type feed struct {
 }
 
 func newFeed(log EventLog, logger *slog.Logger) *feed {
-	f := &feed{log: log, slog: logger, reads: make(chan struct{}, maxLogReads), streams: map[string]int{},
+	f := &feed{log: log, slog: logger, reads: fair.NewSlots(maxLogReads, maxOwnerLogReads), streams: map[string]int{},
 		owners: map[string]int{}}
 	f.closing, f.close = context.WithCancel(context.Background())
 	return f
@@ -105,12 +107,13 @@ func (f *feed) follow(ctx context.Context, t *tail) {
 	if err == nil {
 		t.add(nil, reached)
 	}
+	reader := f.log.After(reached)
 	for err == nil {
 		changed := f.log.Changed()
 		for more := true; more && err == nil; {
 			var events []plan.PlacedEvent
 			before := reached
-			if events, reached, err = f.log.After(ctx, before); err == nil && reached != before {
+			if events, reached, err = reader.Next(ctx); err == nil && reached != before {
 				t.add(events, reached)
 			}
 			more = reached != before
@@ -144,33 +147,14 @@ func (f *feed) note(err error) {
 	f.damaged = err != nil
 }
 
-// read reads the log besides the tail.
-func (f *feed) read(ctx context.Context, place string) (events []plan.PlacedEvent, reached string, err error) {
-	err = f.alone(ctx, func() (err error) {
-		events, reached, err = f.log.After(ctx, place)
+// alone runs a reading of the log besides the tail's at the turn of the owner of a call.
+func (f *feed) alone(ctx context.Context, owner string, read func() error) error {
+	give, err := f.reads.Take(ctx, owner)
+	if err != nil {
 		return err
-	})
-	return events, reached, err
-}
-
-// start returns the place of a time in the log.
-func (f *feed) start(ctx context.Context, since time.Time) (place string, err error) {
-	err = f.alone(ctx, func() (err error) {
-		place, err = f.log.Start(ctx, since)
-		return err
-	})
-	return place, err
-}
-
-// alone bounds how many streams read the log at once.
-func (f *feed) alone(ctx context.Context, read func() error) error {
-	select {
-	case f.reads <- struct{}{}:
-		defer func() { <-f.reads }()
-		return read()
-	case <-ctx.Done():
-		return ctx.Err()
 	}
+	defer give()
+	return read()
 }
 
 // tail is the end of the log, as far as it is kept for streams. The events have consecutive numbers.

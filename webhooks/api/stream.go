@@ -123,10 +123,17 @@ func (s *stream) run() *failure {
 	ctx, cancel := context.WithCancel(s.call.Context())
 	defer cancel()
 	defer func() { s.writeUntil(time.Now().Add(slowReader)) }() // the end of the answer
-	defer context.AfterFunc(s.api.feed.closing, func() {
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(s.api.feed.closing, func() {
+		defer close(interrupted)
 		cancel()
 		_ = http.NewResponseController(s.out).SetWriteDeadline(time.Now()) // of a caller that does not read
-	})()
+	})
+	defer func() {
+		if !stop() {
+			<-interrupted // HTTP/2 panics on the writer of a handler that has returned
+		}
+	}()
 	if s.call.Method == http.MethodHead {
 		s.head()
 		return nil
@@ -153,18 +160,22 @@ func (s *stream) run() *failure {
 // catchUp sends what the log has after the place of the stream, until the tail has the rest, from the number returned.
 func (s *stream) catchUp(ctx context.Context) (number int, fail *failure) {
 	if s.place == "" && !s.query.since.IsZero() {
-		var err error
-		if s.place, err = s.api.feed.start(ctx, s.query.since); err != nil {
-			return 0, logFailure(err)
+		fail := s.read(ctx, func() (err error) {
+			s.place, err = s.api.feed.log.Start(ctx, s.query.since)
+			return err
+		})
+		if fail != nil {
+			return 0, fail
 		}
 	}
+	log := s.api.feed.log.After(s.place)
 	for ctx.Err() == nil {
 		number, at, ok, fresh := s.tail.find(s.place)
 		if ok {
 			s.place = at
 			return number, s.begin()
 		}
-		more, fail := s.sendLogged(ctx)
+		more, fail := s.sendLogged(ctx, log)
 		if fail == nil && !more { // the tail is behind
 			fail = s.wait(ctx, fresh)
 		}
@@ -176,21 +187,51 @@ func (s *stream) catchUp(ctx context.Context) (number int, fail *failure) {
 }
 
 // sendLogged sends the next events of the log, and returns false if it has none.
-func (s *stream) sendLogged(ctx context.Context) (more bool, fail *failure) {
+func (s *stream) sendLogged(ctx context.Context, log EventReader) (more bool, fail *failure) {
 	if s.place == "" { // the end of the log, which the tail finds
 		return false, nil
 	}
-	before := s.place
-	events, reached, err := s.api.feed.read(ctx, before)
-	if err != nil {
-		return false, logFailure(err)
+	var events []plan.PlacedEvent
+	var reached string
+	fail = s.read(ctx, func() (err error) {
+		events, reached, err = log.Next(ctx)
+		return err
+	})
+	if fail == nil {
+		fail = s.begin()
 	}
-	if fail := s.begin(); fail != nil {
+	if fail != nil {
 		return false, fail
 	}
+	more = reached != s.place
 	fail = s.send(ctx, events)
 	s.place = reached
-	return reached != before, fail
+	return more, fail
+}
+
+// read reads the log, and sends heartbeats meanwhile: many streams may wait for their turn.
+func (s *stream) read(ctx context.Context, read func() error) *failure {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- s.api.feed.alone(ctx, s.call.owner(), read) }()
+	defer func() { // read uses the stream
+		if cancel(); done != nil {
+			<-done
+		}
+	}()
+	for {
+		select {
+		case err := <-done:
+			if done = nil; err != nil {
+				return logFailure(err)
+			}
+			return nil
+		case <-s.beat.C:
+			if fail := s.heartbeat(); fail != nil {
+				return fail
+			}
+		}
+	}
 }
 
 // gone ends a stream whose caller does not read any more, or one of a daemon that ends.

@@ -27,8 +27,10 @@ type memoryLog struct {
 	mu      sync.Mutex
 	events  []plan.PlacedEvent
 	changed chan struct{}
-	reads   int   // calls of After
-	err     error // of every reading; nil: none
+	reads   int    // of pages
+	err     error  // of every reading; nil: none
+	slow    string // place after which readings wait for gate
+	gate    chan struct{}
 }
 
 func newMemoryLog() *memoryLog { return &memoryLog{changed: make(chan struct{})} }
@@ -52,7 +54,29 @@ func (l *memoryLog) Start(_ context.Context, since time.Time) (string, error) {
 	return l.events[n-1].Place, l.err
 }
 
-func (l *memoryLog) After(_ context.Context, place string) ([]plan.PlacedEvent, string, error) {
+func (l *memoryLog) After(place string) EventReader { return &memoryReader{l, place} }
+
+// memoryReader reads a memoryLog.
+type memoryReader struct {
+	*memoryLog
+	place string
+}
+
+func (r *memoryReader) Next(ctx context.Context) (events []plan.PlacedEvent, reached string, err error) {
+	if r.place == r.slow {
+		select {
+		case <-r.gate:
+		case <-ctx.Done():
+			return nil, "", ctx.Err()
+		}
+	}
+	if events, reached, err = r.after(r.place); err == nil {
+		r.place = reached
+	}
+	return events, reached, err
+}
+
+func (l *memoryLog) after(place string) ([]plan.PlacedEvent, string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reads++
@@ -705,6 +729,56 @@ func TestStreamsOfATenantAreBounded(t *testing.T) {
 		w.api.feed.mu.Unlock()
 		require.Equal(t, map[string]int{"tenant biology": 1}, owners)
 	})
+}
+
+// Readings of the log for one tenant, which may take long, leave a place for others. Streams that wait send heartbeats. Time
+// passes in a bubble.
+func TestReadingForATenantDelaysNoOther(t *testing.T) {
+	inStreamWorld(t, nil, func(t *testing.T, w *streamWorld) {
+		for range 5 {
+			w.log.running("physics.lattice")
+			w.log.running("biology.genomes")
+		}
+		w.log.slow, w.log.gate = "5-1-1", make(chan struct{})
+		heartbeats, events := make(chan struct{}, 10), make(chan string, 10*maxLogReads)
+		for range maxLogReads { // also one that waits for its turn
+			go func() {
+				r := w.open(streamPath+"?project=physics.lattice", personToken(anna), "Last-Event-ID", "2-1-1")
+				for lines, err := r.message(); err == nil; lines, err = r.message() {
+					for _, line := range lines {
+						if line == ": heartbeat" {
+							heartbeats <- struct{}{}
+						} else if id, ok := strings.CutPrefix(line, "id: "); ok {
+							events <- id
+						}
+					}
+				}
+			}()
+		}
+		synctest.Wait()
+		others := make(chan []string, 1)
+		go func() { others <- w.follow(boris, "?project=biology.genomes", "Last-Event-ID", plan.FirstPlace).ids() }()
+		time.Sleep(heartbeat)
+		synctest.Wait()
+		require.Len(t, others, 1, "the stream of another tenant waits")
+		require.Equal(t, []string{"e2", "e4", "e6", "e8", "e10"}, <-others)
+		require.GreaterOrEqual(t, len(heartbeats), maxOwnerLogReads)
+		require.NotContains(t, seenOf(events), "7-1-1")
+		close(w.log.gate)
+		synctest.Wait()
+		count := map[string]int{}
+		for _, id := range seenOf(events) {
+			count[id]++
+		}
+		require.Equal(t, maxLogReads, count["9-1-1"])
+	})
+}
+
+func seenOf(events chan string) (ids []string) {
+	for len(events) > 0 {
+		ids = append(ids, <-events)
+	}
+	return ids
 }
 
 // Clients connect again every few seconds while the log is damaged: the log of the daemon tells each change once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/plan"
 	"berth/webhooks/api"
 )
@@ -43,9 +44,29 @@ func (l eventLog) Start(ctx context.Context, since time.Time) (place string, err
 	return place, err
 }
 
-func (l eventLog) After(ctx context.Context, place string) (events []plan.PlacedEvent, reached string, err error) {
-	err = l.at(func(d *controller, commit string) (err error) {
-		events, reached, err = d.repo.EventsAfter(ctx, commit, place)
+func (l eventLog) After(place string) api.EventReader { return &eventReader{log: l, place: place} }
+
+// eventReader reads the event log from a place on, at the newest commit of berth/status.
+type eventReader struct {
+	log   eventLog
+	place string
+	of    *controller               // with which reads
+	reads *statusbranch.EventReader // nil: none yet
+}
+
+// Next implements api.EventReader.
+func (r *eventReader) Next(ctx context.Context) (events []plan.PlacedEvent, reached string, err error) {
+	err = r.log.at(func(d *controller, commit string) (err error) {
+		if r.of != d || r.reads.IsEnd() {
+			if r.reads, err = d.repo.EventsAfter(ctx, commit, r.place); err != nil {
+				r.of = nil
+				return err
+			}
+			r.of = d
+		}
+		if events, reached, err = r.reads.Next(ctx); err == nil {
+			r.place = reached
+		}
 		return err
 	})
 	return events, reached, err

@@ -17,11 +17,11 @@ import (
 	"berth/reconciler/plan"
 )
 
-// Bounds of one answer of EventsAfter.
+// Bounds of an EventReader.
 const (
-	pageSegments = 512
-	pageEvents   = 512
-	pageBytes    = 1 << 20 // of payloads; the last one may exceed it
+	maxFollowing = 16_384  // segments that it keeps, of some 150 bytes each
+	pageEvents   = 512     // of one page
+	pageBytes    = 1 << 20 // of payloads of one page; the last one may exceed it
 )
 
 // place is where an event is in the log: the name of its segment and the line there. Line 0 is before the
@@ -84,35 +84,55 @@ func (r *View) EventPlace(ctx context.Context, commit string, since time.Time) (
 	return before.String(), nil
 }
 
-// EventsAfter returns the next events after a place, in the order of writing, and the place that it reached: the
-// caller continues there, until it stays the same. Unreadable lines are skipped. The error is plan.ErrNoPlace or
-// plan.ErrFarPlace, or that of reading. The cost of one page follows the segments after its place: each
-// page reads from the newest segment back to its place again.
-func (r *View) EventsAfter(ctx context.Context, commit, after string) (events []plan.PlacedEvent, reached string, err error) {
+// EventReader reads the events after a place in the order of writing, page by page. It keeps the segments that follow, so
+// that a page costs only what it has. It is not safe for concurrent use.
+type EventReader struct {
+	view      *View
+	following []segment // with lines that were not read, oldest first
+	reached   place
+}
+
+// EventsAfter returns a reader of the events after a place at a commit. The error is plan.ErrNoPlace or plan.ErrFarPlace, or
+// that of reading. It costs the segments after the place.
+func (r *View) EventsAfter(ctx context.Context, commit, after string) (*EventReader, error) {
 	from, err := parsePlace(after)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	l, err := r.openLog(commit, eventsDir, placeOrder())
 	if err != nil {
-		return nil, "", fmt.Errorf("read %s: %w", eventsDir, err)
+		return nil, fmt.Errorf("read %s: %w", eventsDir, err)
 	}
-	following, err := following(l.segments(ctx), from)
+	all, err := following(l.segments(ctx), from)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	page := eventPage{reached: from}
-	for _, s := range following {
-		data, warning, err := r.objects.Blob(s.entry, object.MaxObject)
+	return &EventReader{view: r, following: all, reached: from}, nil
+}
+
+// Next returns the next events, and the place that it reached. Unreadable lines are skipped. At the end of what the reader
+// keeps it returns none: EventsAfter continues from the place that it reached.
+func (e *EventReader) Next(ctx context.Context) (events []plan.PlacedEvent, reached string, err error) {
+	page := eventPage{reached: e.reached}
+	for len(e.following) > 0 && !page.isFull() {
+		if err := ctx.Err(); err != nil {
+			return nil, "", err
+		}
+		s := e.following[0]
+		data, warning, err := e.view.objects.Blob(s.entry, object.MaxObject)
 		if err != nil {
 			return nil, "", fmt.Errorf("read %s: %w", s.path, err)
 		}
-		if page.add(s, data, warning); page.isFull() {
-			break
+		if page.add(s, data, warning); !page.isFull() { // else it may have more lines
+			e.following = e.following[1:]
 		}
 	}
-	return page.events, page.reached.String(), nil
+	e.reached = page.reached
+	return page.events, e.reached.String(), nil
 }
+
+// IsEnd reports whether the reader has no more events.
+func (e *EventReader) IsEnd() bool { return len(e.following) == 0 }
 
 func placeOrder() LogOrder {
 	return LogOrder{NewestFirst: true, effort: &effort{opened: maxEventsOpened, bytes: maxEventsBytes, whole: true}}
@@ -136,8 +156,8 @@ func following(all iter.Seq2[loaded, error], from place) ([]segment, error) {
 			slices.Reverse(later)
 			return later, nil
 		}
-		if later = append(later, s.segment); len(later) == 2*pageSegments {
-			later = slices.Delete(later, 0, pageSegments)
+		if later = append(later, s.segment); len(later) == 2*maxFollowing {
+			later = slices.Delete(later, 0, maxFollowing)
 		}
 	}
 	if from != (place{}) {
@@ -156,7 +176,7 @@ func linesIn(data []byte) int {
 	return n
 }
 
-// eventPage is one answer of EventsAfter.
+// eventPage is one page of an EventReader.
 type eventPage struct {
 	events  []plan.PlacedEvent
 	bytes   int
