@@ -207,6 +207,9 @@ func (o *nodeObserver) record(st *reconciler.State, n *schema.Node, known *known
 	}
 	if _, ok := o.status.SetResource(prev, next); ok {
 		known.written = o.now()
+		if wasReady := prev == nil || prev.Phase == plan.NodeReady; wasReady != (next.Phase == plan.NodeReady) {
+			o.queues.add(reconciler.Item{Task: reconciler.TaskPlace})
+		}
 	}
 	before, after := prev.Condition(plan.ConditionCapacityDiffers), next.Condition(plan.ConditionCapacityDiffers)
 	if after.Is(plan.ConditionTrue) && (before == nil || before.Message != after.Message) {

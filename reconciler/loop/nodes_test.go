@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,29 @@ func TestNodeStatesAreRecordedOnce(t *testing.T) {
 	require.Equal(t, "ready -> not_ready HostSilent", lost[1])
 	require.Contains(t, lost, "lost -> ready HostAnswers", lost)
 	w.noEventTwice()
+}
+
+// A new member waits while no node is ready, and is placed once one is.
+func TestNewMemberWaitsForAReadyNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(w.observed)
+	for _, name := range []string{"gpu-1", "gpu-2", "gpu-3", "gpu-4"} {
+		w.eventually(name+" is ready", w.nodeIs(name, nodes.Ready))
+		w.world.SetReachable(name, false)
+		w.eventually(name+" is silent", func() bool { return w.node(name).Phase != plan.NodeReady })
+	}
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("it waits", func() bool {
+		s := w.status("train")
+		return s != nil && slices.ContainsFunc(s.Conditions, func(c plan.Condition) bool {
+			return strings.Contains(c.Message, "no node for worker-0") && strings.Contains(c.Message, "4 not ready")
+		})
+	})
+	w.world.SetReachable("gpu-3", true)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.Equal(t, "gpu-3", w.status("train").Members[1].Node)
 }
 
 // The status of a node is written when it says something new and once an hour, never for each heartbeat.

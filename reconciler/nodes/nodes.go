@@ -18,10 +18,10 @@ type State string
 
 // The states.
 const (
-	Ready    State = "ready"     // The host answers.
-	NotReady State = "not_ready" // The host gave no usable answer for longer than Limits.NotReady.
-	Unknown  State = "unknown"   // The host never answered, or is silent for longer than Limits.Lost and no scheduler confirms it.
-	Lost     State = "lost"      // The host is silent for longer than Limits.Lost, and its scheduler says that it does not respond.
+	Ready    State = plan.NodeReady // The host answers.
+	NotReady State = "not_ready"    // The host gave no usable answer for longer than Limits.NotReady.
+	Unknown  State = "unknown"      // The host never answered, or is silent for longer than Limits.Lost and no scheduler confirms it.
+	Lost     State = "lost"         // The host is silent for longer than Limits.Lost, and its scheduler says that it does not respond.
 )
 
 // States are all states, in the order of a summary.

@@ -148,6 +148,7 @@ type competition struct {
 	suitable map[string][]*schema.Node // nodes that meet the requirements of a role, because thousands of instances have few different ones
 	units    map[schema.Key]*unit
 	lent     map[string]schema.Key // the units to which nodes are lent, by node
+	unready  map[string]bool       // nodes that are not ready: they take no new member
 }
 
 // loans returns the units to which nodes are lent, by node. Only units of a tenant itself, or of

@@ -9,13 +9,14 @@ import (
 	"berth/schema"
 )
 
-// Memory holds the statuses of units from berth/status, by tenant, project and key. A
-// value never changes. With and Without return a new Memory that shares all tenants and
+// Memory holds what placement depends on of berth/status: the statuses of units, by tenant, project and key, and
+// the nodes that are not ready. A value never changes. With and Without return a new Memory that shares all tenants and
 // projects that they do not modify. A copy is therefore free, and ChangedMemory costs
 // only the differences. The zero Memory is empty, and is the only empty one.
 type Memory struct {
 	tenants *tenantRecords
 	n       int
+	unready *map[string]bool // nodes; nil: none
 }
 
 // The records are behind pointers, so that the same pointer means the same content. No
@@ -84,6 +85,31 @@ func (m Memory) Without(key schema.Key) Memory {
 	m.set(map[any]bool{}, key, nil)
 	return m
 }
+
+// NodeReady is the phase of a node that takes new members.
+const NodeReady = "ready"
+
+// WithNode returns m with the status of a node; nil: it has none. A node whose status is another than ready takes no new
+// member. One without a status is not observed, or not yet.
+func (m Memory) WithNode(name string, s *ThingStatus) Memory {
+	isUnready := s != nil && s.Phase != NodeReady
+	if m.isUnready(name) == isUnready {
+		return m
+	}
+	unready := maps.Clone(in(m.unready))
+	if unready == nil {
+		unready = map[string]bool{}
+	}
+	if unready[name] = true; !isUnready {
+		delete(unready, name)
+	}
+	if m.unready = &unready; len(unready) == 0 {
+		m.unready = nil
+	}
+	return m
+}
+
+func (m Memory) isUnready(node string) bool { return in(m.unready)[node] }
 
 // set changes the status of a unit; nil removes it. own has the maps that no other
 // Memory shares.

@@ -10,7 +10,7 @@ import (
 // Place assigns the members of every instance to nodes: a stable best fit.
 //
 // A member stays on its recorded node while that node is declared and offers the
-// role. A node that is cordoned, reserved or reshaped takes no new members, and
+// role. A node that is cordoned, not ready, reserved or reshaped takes no new members, and
 // evicts none. A member that no longer fits is moved only if the instance itself
 // requests something else, and only when a suitable node is free. An existing
 // control plane never moves. A node that a member was only assigned to, because its
@@ -324,6 +324,8 @@ func (u *unit) houseLent(role schema.EffectiveRole, name string) {
 		u.block(CodeNoNode, false, "no node for %s: %s is %s", name, role.Lent.Node, list(misfits(u.inst, role, node)))
 	case u.free(role, node):
 		u.put(role, member(role, name, node, lentBy(role.Lent)))
+	case u.unready[role.Lent.Node]:
+		u.block(CodeNoNode, true, "no node for %s: %s is not ready", name, role.Lent.Node)
 	case node.Spec.Cordoned:
 		u.block(CodeNoNode, false, "no node for %s: %s is cordoned", name, role.Lent.Node)
 	case reservedForOthers(node, u.key, role):
@@ -391,7 +393,7 @@ func (u *unit) pinned() bool {
 
 // free reports whether no other member keeps a new member of role off n.
 func (u *unit) free(role schema.EffectiveRole, n *schema.Node) bool {
-	return !n.Spec.Cordoned && !u.isLentAway(n) && !reservedForOthers(n, u.key, role) && !u.taken(n.Key.Name, u.key, !shares(role)) &&
+	return !n.Spec.Cordoned && !u.unready[n.Key.Name] && !u.isLentAway(n) && !reservedForOthers(n, u.key, role) && !u.taken(n.Key.Name, u.key, !shares(role)) &&
 		!u.ownTaken(role, n) && u.hasDisk(role, n)
 }
 

@@ -51,7 +51,7 @@ func (p *Placer) Place(eff *schema.Effective, mem Memory) Placement {
 	last := p.last
 	p.last = tenants{}
 	next := last.next(eff, mem)
-	out := place(eff, next)
+	out := place(eff, next, in(mem.unready))
 	p.last = next
 	return out
 }
@@ -160,11 +160,11 @@ func (p *project) instance(key schema.Key) *schema.EffectiveUnit {
 	return nil
 }
 
-// place completes the placement of all tenants.
-func place(eff *schema.Effective, tenants tenants) Placement {
+// place completes the placement of all tenants. unready are the nodes that are not ready.
+func place(eff *schema.Effective, tenants tenants, unready map[string]bool) Placement {
 	out := Placement{of: make(map[string]*placedTenant, len(tenants.of))}
 	c := &competition{tenants: tenants, eff: eff, changed: occupancy{}, suitable: map[string][]*schema.Node{},
-		units: map[schema.Key]*unit{}}
+		units: map[schema.Key]*unit{}, unready: unready}
 	for name, t := range tenants.of {
 		of := &t.placed
 		if t.open {

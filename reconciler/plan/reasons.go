@@ -110,7 +110,7 @@ func (u *unit) keptGPUs(role schema.EffectiveRole, name string) string {
 		b.MaxGPUs, list(keep))
 }
 
-// freesUp reports whether a node would fit once leaving members are gone.
+// freesUp reports whether a node would fit once leaving members are gone and it is ready.
 func (u *unit) freesUp(role schema.EffectiveRole) bool {
 	return slices.ContainsFunc(u.sorted, func(n *schema.Node) bool {
 		if n.Spec.Cordoned || reservedForOthers(n, u.key, role) || len(misfits(u.inst, role, n)) > 0 || u.ownTaken(role, n) {
@@ -176,6 +176,8 @@ func (u *unit) whyNot(role schema.EffectiveRole, n *schema.Node) string {
 		return "reserved for others"
 	case n.Spec.Cordoned:
 		return "cordoned"
+	case u.unready[n.Key.Name]:
+		return "not ready"
 	case u.isLentAway(n):
 		return "lent to a shared runtime"
 	}

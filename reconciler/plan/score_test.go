@@ -192,6 +192,30 @@ func TestMemberTakesGPUsOfSeveralModels(t *testing.T) {
 	require.Equal(t, "whole", l.on("train")["worker-0"])
 }
 
+// A node that is not ready takes no new member, and keeps those that it has. It takes new ones again once it is ready.
+func TestNodeThatIsNotReadyTakesNoNewMember(t *testing.T) {
+	l := newLot()
+	l.node("a", nil)
+	l.node("b", nil)
+	silent := &ThingStatus{Phase: "not_ready"}
+	worker := schema.EffectiveRole{Name: "worker", Count: 1}
+	l.unit("train", worker)
+	l.run()
+	l.mem = l.mem.WithNode("a", silent)
+	require.Equal(t, "a", l.on("train")["worker-0"], "it is there already")
+	l.unit("sweep", worker)
+	require.Equal(t, "b", l.on("sweep")["worker-0"])
+	l.mem = l.mem.WithNode("b", silent)
+	require.Equal(t, "no node for worker-0: of 2 nodes, 2 not ready\n", l.waits("sweep"))
+	require.True(t, l.place().Unplaced(l.key("sweep"))[0].Wait)
+
+	before := l.mem
+	l.mem = l.mem.WithNode("b", &ThingStatus{Phase: NodeReady}).WithNode("a", nil)
+	require.Equal(t, "b", l.on("sweep")["worker-0"])
+	require.True(t, before.isUnready("b"), "a value never changes")
+	require.Equal(t, Memory{}, Memory{}.WithNode("a", silent).WithNode("a", nil), "there is one empty value")
+}
+
 // Members of units that share nodes fill one node until its CPUs are all asked for, and then the emptiest.
 func TestSharedNodesFillOneAfterAnother(t *testing.T) {
 	l := newLot()

@@ -102,6 +102,7 @@ func (s *Statuses) SetResource(prev *plan.ThingStatus, next plan.ThingStatus) (c
 		return false, true
 	}
 	s.resources[next.Key], s.shared = &next, nil
+	s.noteNode(next.Key)
 	s.changes.put(next.Key)
 	s.recorded(next.CorrelationID, prev == nil || prev.Phase != next.Phase, resourceEvents(prev, &next, s.p.now()))
 	return true, true
@@ -144,6 +145,7 @@ func (s *Statuses) RemoveResource(prev *plan.ThingStatus) (ok bool) {
 	}
 	delete(s.resources, prev.Key)
 	s.shared = nil
+	s.noteNode(prev.Key)
 	s.changes.drop(prev.Key)
 	s.recorded("", false, nil)
 	return true
@@ -182,12 +184,22 @@ func (s *Statuses) recorded(correlationID string, urgent bool, events []plan.Eve
 	s.p.change(correlationID)
 }
 
+// noteNode keeps with the units whether a node is ready. The caller holds the lock.
+func (s *Statuses) noteNode(key schema.Key) {
+	if key.Kind == schema.KindNode {
+		s.units = s.units.WithNode(key.Name, s.resources[key])
+	}
+}
+
 // load replaces the statuses by those that a leader finds on the branch. The
 // caller holds the lock.
 func (s *Statuses) load(tree reconciler.StatusTree) {
 	s.units = tree.Units
 	if tree.Things != nil {
 		s.resources, s.shared = tree.Things, nil
+	}
+	for key := range s.resources {
+		s.noteNode(key)
 	}
 	s.version++
 }

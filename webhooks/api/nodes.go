@@ -110,18 +110,17 @@ func (r *reading) clusterNode(n *schema.Node, used map[string]int) clusterNode {
 	out := clusterNode{ID: n.Key.Name, Region: n.Spec.Region, SKU: n.Spec.SKU, Status: r.nodeState(n), CPUs: c.CPUs, Memory: c.MemoryMiB,
 		GPUs: []gpuTypeUse{}}
 	for _, g := range c.GPUs {
-		use := gpuTypeUse{Type: g.Type, Total: g.Count}
-		if r.platform {
-			use.Free = new(max(g.Count-used[g.Type], 0))
+		out.GPUs = append(out.GPUs, gpuTypeUse{Type: g.Type, Total: g.Count})
+	}
+	record := nodes.ReadRecord(r.Things[n.Key])
+	out.Since, out.Answered = record.Since, record.Answered
+	if r.platform {
+		out.Measured = record.Measured
+		for i, g := range out.GPUs {
+			out.GPUs[i].Free = new(max(g.Total-used[g.Type], 0))
 		}
-		out.GPUs = append(out.GPUs, use)
 	}
 	if s := r.Things[n.Key]; s != nil {
-		record := nodes.ReadRecord(s)
-		out.Since, out.Answered = record.Since, record.Answered
-		if r.platform {
-			out.Measured = record.Measured
-		}
 		if ready := s.Condition(plan.ConditionReady); ready != nil {
 			out.Reason = string(ready.Reason)
 		}

@@ -155,6 +155,9 @@ func (x *statusIndex) set(files []statusFile) {
 			continue
 		}
 		x.units = x.units.Without(f.Key)
+		if f.Key.Kind == schema.KindNode {
+			x.units = x.units.WithNode(f.Key.Name, f.Thing)
+		}
 		if f.Thing != nil {
 			x.things[f.Key] = f.Thing
 		}
