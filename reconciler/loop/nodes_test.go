@@ -73,9 +73,11 @@ func TestNodeStatesAreRecordedOnce(t *testing.T) {
 	require.Equal(t, "memory-gpu-4", r.Host.BootID)
 
 	worker := w.status("train").Members[1].Node
+	w.world.SetResponds(worker, false)
+	observed := w.world.Calls("observe")
+	w.eventually("the scheduler says that it is gone", func() bool { return w.world.Calls("observe") > observed+2 })
 	w.world.SetReachable("gpu-4", false) // no unit uses it: nobody else says that it is gone
 	w.world.SetReachable(worker, false)
-	w.world.SetResponds(worker, false)
 	w.eventually("silence alone is unknown", w.nodeIs("gpu-4", nodes.Unknown))
 	w.eventually("host and scheduler say that it is gone", w.nodeIs(worker, nodes.Lost))
 	require.NoError(t, d.stop())
