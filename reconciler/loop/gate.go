@@ -63,7 +63,7 @@ func (t *gate) check(
 		g.stopped, g.again = wasStopped(st.Recorded, prev, p.Key), pendingRetry
 		return g.keep(reviewPending("it is not known yet which commit brought it, and so whether this was reviewed"))
 	}
-	if g.review == nil {
+	if g.review == nil || p.IsOfLostNodes() {
 		return g
 	}
 	g.stopped = g.review.Stopped

@@ -79,7 +79,7 @@ func freesNode(prev, next *plan.Status) bool {
 	if prev == nil {
 		return false
 	}
-	if next.Phase == plan.PhaseDeleted && prev.Phase != plan.PhaseDeleted {
+	if len(next.Abandoned) < len(prev.Abandoned) || next.Phase == plan.PhaseDeleted && prev.Phase != plan.PhaseDeleted {
 		return true
 	}
 	return slices.ContainsFunc(prev.Members, func(m plan.MemberStatus) bool {

@@ -67,7 +67,7 @@ func (r *unitRun) begin(key schema.Key) bool {
 		return false // not decided yet, or deleted
 	}
 	r.view = newView(st, prev, r.now())
-	if r.view.want == nil && prev.Phase == plan.PhaseDeleted {
+	if r.view.want == nil && prev.Phase == plan.PhaseDeleted && len(prev.Abandoned) == 0 {
 		r.status.RemoveUnit(key)
 		return false
 	}
@@ -106,6 +106,11 @@ func (r *unitRun) observe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, r.observing)
 	defer cancel()
 	v := &r.view
+	defer r.noteNodes()
+	if v.want == nil && v.prev.Phase == plan.PhaseDeleted { // only remains of abandoned members are left
+		v.observed = plan.Observed{Key: v.prev.Key, Presence: plan.Absent}
+		return
+	}
 	v.observed = r.runtime.Observe(ctx, v.scope())
 	backend := v.prev.RuntimeBackend
 	if v.want != nil {
@@ -189,7 +194,7 @@ func (r *unitRun) recordAgain(again time.Duration) time.Duration {
 	switch {
 	case !r.record(r.view):
 		return 0
-	case r.view.isGone():
+	case r.view.isGone() && len(r.view.abandoned()) == 0:
 		return soon // it is recorded as deleted; the next reconciliation removes it
 	}
 	return again
@@ -314,7 +319,7 @@ func (r *unitRun) settle(ctx context.Context, outcomes []plan.Outcome) (again ti
 	}
 	r.view = newView(st, prev, r.now())
 	v := &r.view
-	v.attempt, v.outcomes = attempt, v.settleOperations(applied, outcomes, r.now())
+	v.attempt, v.cleaned, v.outcomes = attempt, cleanedBy(applied, outcomes), v.settleOperations(applied, outcomes, r.now())
 	r.observe(ctx)
 	v.finishOperations(r.now())
 	v.plan = v.makePlan(r.runtime)

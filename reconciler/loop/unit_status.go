@@ -25,7 +25,7 @@ func (v unitView) makeStatus() plan.Status {
 	if len(v.observed.RuntimeState) > 0 {
 		s.RuntimeState = v.observed.RuntimeState
 	}
-	s.Members = v.memberStatuses()
+	s.Members, s.Abandoned = v.memberStatuses(), v.abandoned()
 	s.Phase = v.phase()
 	if s.Phase == plan.PhaseRequested && v.prev.Phase == plan.PhaseRunning && !v.pending { // a view whose attachment has ended
 		s.Attempt++ // its events at this revision are announced once more
@@ -57,7 +57,7 @@ func statusOfDecision(key schema.Key, st *reconciler.State, prev *plan.Status, c
 		s.Phase = plan.PhaseRequested // declared again before it was gone
 	}
 	v := unitView{
-		st: st, prev: &s, want: want, commit: commit, attempt: s.Attempt, pending: true, plan: plan.Plan{Key: key},
+		st: st, prev: &s, want: want, commit: commit, progress: progress{attempt: s.Attempt}, pending: true, plan: plan.Plan{Key: key},
 		observed:   plan.Observed{Key: key, Presence: plan.Unknown, Reason: "not looked at since this change"},
 		operations: operationsOf(st, &s, now),
 	}

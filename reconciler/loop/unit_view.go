@@ -24,12 +24,18 @@ type unitView struct {
 	acting   bool           // the plan is about to be executed
 	pending  bool           // decided, and not observed since
 	obstacle
-	retry   *plan.Retry
-	review  *plan.UnitReview // awaited
-	attempt int
-	applied string // digest of the plan that made the unit converge now
+	progress
+	lostNodes
+	retry  *plan.Retry
+	review *plan.UnitReview // awaited
 
 	operations []plan.Operation // on the unit, as of this reconciliation
+}
+
+// progress is how far the plans of a unit were applied.
+type progress struct {
+	attempt int
+	applied string // digest of the plan that made the unit converge now
 }
 
 // obstacle says why the plan of a unit is not executed.
@@ -39,8 +45,8 @@ type obstacle struct {
 }
 
 func newView(st *reconciler.State, prev *plan.Status, now time.Time) unitView {
-	return unitView{st: st, prev: prev, want: st.Unit(prev.Key), commit: st.Main, retry: prev.Retry, attempt: prev.Attempt,
-		review:     prev.Review,
+	return unitView{st: st, prev: prev, want: st.Unit(prev.Key), commit: st.Main, retry: prev.Retry,
+		progress: progress{attempt: prev.Attempt}, review: prev.Review,
 		operations: operationsOf(st, prev, now)}
 }
 
@@ -124,6 +130,7 @@ func (v unitView) makePlan(rules plan.Rules) plan.Plan {
 	return plan.Make(plan.Input{
 		Key: key, After: v.want, Members: v.members(), Unplaced: v.st.Placement.Unplaced(key),
 		Denied: v.st.Effective.Denied(key), Observed: v.observed, Operations: plan.Pending(v.operations), Made: v.prev.Made, Rules: rules,
+		Abandoned: v.abandoned(), Nodes: v.nodes,
 	})
 }
 

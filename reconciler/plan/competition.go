@@ -96,8 +96,11 @@ func (s *Status) Nodes() (names []string) {
 // member decides whether it shares its node; of an unknown role, only control planes do. unchanged: Berth
 // leaves the unit as it is on record. inst is nil for a unit that is not declared.
 func recordedNodes(st *Status, inst *schema.EffectiveUnit, unchanged bool) (on []recordedNode) {
+	for _, a := range st.Abandoned {
+		on = append(on, recordedNode{a.Node, share{alone: true}})
+	}
 	if st.Phase == PhaseDeleted {
-		return nil
+		return on
 	}
 	unit := applied(st)
 	counted := map[[2]string]bool{} // members by node, as each is recorded up to three times

@@ -21,7 +21,9 @@ type Input struct {
 	Observed Observed
 	// Operations are those to do, in order (Pending).
 	Operations []Operation
-	Rules      Rules // nil: impacts are unknown
+	Abandoned  []Abandoned
+	Nodes      map[string]NodeState // of observed and abandoned members, by name; what is missing is unknown
+	Rules      Rules                // nil: impacts are unknown
 }
 
 // Make returns the plan that changes a unit from its observed to its desired state. The
@@ -51,6 +53,7 @@ func Make(in Input) Plan {
 	}
 	m.decide()
 	operationMaker{m}.ofUnit()
+	m.clean()
 	if after := m.plan.After; after != nil && len(after.Members) > 0 {
 		m.plan.Placed = map[string]string{}
 		for _, a := range after.Members {
@@ -278,6 +281,9 @@ func (m *maker) remove() {
 		}
 		m.plan.Before = u
 	}
+	if m.abandon() {
+		return
+	}
 	away := m.blockUnreachable("the deletion waits for it")
 	if away {
 		return
@@ -309,6 +315,7 @@ func (m *maker) present() {
 	case !seen:
 		m.blockUnreachable("the other members are changed")
 		m.create("control plane missing")
+	case m.abandon():
 	default:
 		m.blockUnreachable("the other members are changed")
 		updateMaker{m}.update(control)

@@ -393,7 +393,8 @@ func (u *unit) pinned() bool {
 
 // free reports whether no other member keeps a new member of role off n.
 func (u *unit) free(role schema.EffectiveRole, n *schema.Node) bool {
-	return !n.Spec.Cordoned && !u.unready[n.Key.Name] && !u.isLentAway(n) && !reservedForOthers(n, u.key, role) && !u.taken(n.Key.Name, u.key, !shares(role)) &&
+	return !n.Spec.Cordoned && !u.unready[n.Key.Name] && !u.status.hasRemainsOn(n.Key.Name) && !u.isLentAway(n) &&
+		!reservedForOthers(n, u.key, role) && !u.taken(n.Key.Name, u.key, !shares(role)) &&
 		!u.ownTaken(role, n) && u.hasDisk(role, n)
 }
 

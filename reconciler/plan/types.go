@@ -89,6 +89,8 @@ type MemberState struct {
 	References map[string]string `json:"-"`
 	// Scheduler is what the scheduler says about the node. It is not digested.
 	Scheduler SchedulerView `json:"-"`
+	// HasJobs: the scheduler has running jobs on the node. It is not digested.
+	HasJobs bool `json:"-"`
 }
 
 // SchedulerView is what the scheduler of a unit says about a node of the unit.
@@ -143,6 +145,10 @@ const (
 	Start     Verb = "start"     // start a member that should run
 	Stop      Verb = "stop"      // stop all members, keep their state
 	Delete    Verb = "delete"    // delete the whole unit
+
+	// The verbs of lost nodes.
+	Abandon Verb = "abandon" // take a member out without its host, which is lost
+	Clean   Verb = "clean"   // remove what an abandoned member left on its host
 
 	// The verbs of operations. Each carries out one Operation, once.
 	Drain      Verb = schema.OpDrain    // the member takes no new jobs; running ones end by on_jobs
@@ -208,6 +214,8 @@ type Action struct {
 	Impact  Impact     `json:"impact,omitzero"`
 	// Operation is what a verb of operations carries out; nil for the other verbs.
 	Operation *ActionOperation `json:"operation,omitempty"`
+	// Left is the member whose remains a clean removes; nil for the other verbs.
+	Left *Member `json:"left,omitempty"`
 	// Jobs is the impact on a snapshot of jobs. The impacts of several actions may count
 	// the same job: Plan.Jobs counts it once. Not digested; nil: no snapshot.
 	Jobs *JobImpact `json:"jobs,omitempty"`
@@ -325,6 +333,8 @@ type Status struct {
 	// Operations asked for on the unit, sorted by name. A finished one is the memory that it
 	// is not done again; it stays as long as its document.
 	Operations []Operation `json:"operations,omitempty"`
+	// Abandoned members have remains on their hosts. They keep the status of a deleted unit.
+	Abandoned []Abandoned `json:"abandoned,omitempty"`
 }
 
 // AttachmentPhase is where an attachment is in its life (requirement D2).

@@ -33,6 +33,7 @@ func (m updateMaker) limitRole(role schema.EffectiveRole, waiting map[string]boo
 		switch {
 		case a.Role != role.Name:
 			continue
+		case seen && m.isGone(a.Name): // no change brings it back
 		case !seen || !known || s.State != Running:
 			away = append(away, a.Name)
 		case m.leaves(s) != "":

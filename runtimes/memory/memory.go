@@ -62,7 +62,8 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	obs.Unit = &applied
 	for _, name := range slices.Sorted(maps.Keys(u.Members)) {
 		m := u.Members[name]
-		state := plan.MemberState{Name: name, Node: m.Node, State: m.State, References: map[string]string{"unit": s.Key.String()}}
+		state := plan.MemberState{Name: name, Node: m.Node, State: m.State, References: map[string]string{"unit": s.Key.String()},
+			HasJobs: jobs.Running > 0} // jobs have no nodes here
 		if state.Scheduler = plan.Responds; w.silent[m.Node] {
 			state.Scheduler = plan.Unresponsive
 		}
@@ -111,7 +112,7 @@ func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
 	}
 	apply, ok := map[plan.Verb]func() error{
 		plan.Create: a.create, plan.Configure: a.configure, plan.Join: a.join, plan.Leave: a.leave,
-		plan.Start: a.start, plan.Stop: a.stop, plan.Delete: a.remove,
+		plan.Start: a.start, plan.Stop: a.stop, plan.Delete: a.remove, plan.Abandon: a.abandon, plan.Clean: a.clean,
 		plan.Drain: a.operate, plan.Resume: a.operate, plan.Cordon: a.operate, plan.Uncordon: a.operate, plan.Restart: a.operate,
 		plan.Replace: a.operate, plan.Remove: a.operate, plan.Label: a.operate, plan.RetryUnit: a.operate, plan.AcceptLoss: a.operate,
 	}[c.Action.Verb]

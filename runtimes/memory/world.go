@@ -24,8 +24,9 @@ type World struct {
 	mu      sync.Mutex
 	dir     string // with a file for each unit; empty: kept in memory only
 	units   map[schema.Key]*unit
-	down    map[string]bool // unreachable nodes
-	silent  map[string]bool // nodes that do not respond to the schedulers
+	down    map[string]bool     // unreachable nodes
+	silent  map[string]bool     // nodes that do not respond to the schedulers
+	left    map[string][]string // remains of abandoned members, by node
 	facts   map[string]func(*runtimes.HostFacts)
 	foreign map[string]string // conflicts on nodes with something that Berth did not make
 	calls   map[string]int
@@ -65,7 +66,7 @@ type fault struct {
 
 // NewWorld returns an empty world.
 func NewWorld() *World {
-	return &World{units: map[schema.Key]*unit{}, down: map[string]bool{}, silent: map[string]bool{},
+	return &World{units: map[schema.Key]*unit{}, down: map[string]bool{}, silent: map[string]bool{}, left: map[string][]string{},
 		facts: map[string]func(*runtimes.HostFacts){}, foreign: map[string]string{}, calls: map[string]int{}}
 }
 
@@ -161,6 +162,9 @@ func (w *World) SetReachable(node string, reachable bool) {
 func (w *World) preflight(node string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if left := w.left[node]; len(left) > 0 {
+		return fmt.Errorf("host %s: found %v: %w", node, left, runtimes.ErrForeign)
+	}
 	if what := w.foreign[node]; what != "" {
 		return fmt.Errorf("host %s: found %s: %w", node, what, runtimes.ErrForeign)
 	}

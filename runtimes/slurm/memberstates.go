@@ -34,7 +34,9 @@ func (v *observation) members() []plan.MemberState {
 		}
 		joined.Note = joinNotes(cluster.UnusedHardware(m, v.ctl.rec.Found[m.Node]), reserved.text, v.jobs.failedLaunches(m.Node))
 		if v.serving {
-			joined.Scheduler = viewOf(findNode(v.nodes, m.Node))
+			n, known := findNode(v.nodes, m.Node)
+			joined.Scheduler = viewOf(n, known)
+			joined.HasJobs = n.State == "allocated" || n.State == "mixed" || n.Has("COMPLETING")
 		}
 		if state == plan.Running && v.serving {
 			joined.OutOfService = v.outOfService(m.Node)

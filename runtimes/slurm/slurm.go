@@ -145,6 +145,10 @@ func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
 }
 
 func (r *Runtime) apply(ctx context.Context, c runtimes.Change) error {
+	if left := c.Action.Left; c.Action.Verb == plan.Clean && left != nil {
+		workers := newLifecycle(newControl(r.env, *left, c.Plan.Key, c.Stamp)).workers // the unit may be gone, with its control plane
+		return workers.clean(ctx, workers.worker(*left))
+	}
 	unit := c.Plan.After
 	if unit == nil || c.Action.Verb == plan.Stop {
 		unit = c.Plan.Before
@@ -170,6 +174,8 @@ func (r *Runtime) apply(ctx context.Context, c runtimes.Change) error {
 		return ctl.workers.join(ctx, c.Plan.After, c.Action)
 	case plan.Leave:
 		return ctl.leave(ctx, unit, c.Action)
+	case plan.Abandon:
+		return ctl.abandon(ctx, c.Action)
 	case plan.Start:
 		return ctl.start(ctx, c.Plan.After, c.Action)
 	case plan.Stop:

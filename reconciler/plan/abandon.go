@@ -1,0 +1,74 @@
+package plan
+
+import (
+	"slices"
+	"time"
+)
+
+// AbandonAfter is how long a node has to be lost before the deletion of a unit, or a change that takes its member away from there,
+// goes on without the member.
+const AbandonAfter = time.Hour
+
+// NodeState is what is known of a node from its own observation.
+type NodeState struct {
+	LostFor time.Duration // 0: it is not lost
+	Ready   bool          // its host answers
+}
+
+// Abandoned is a member that its unit went on without, as its node was lost. Its remains are on the host until a clean has removed
+// them. Until then nothing new is placed there.
+type Abandoned struct {
+	Member
+	Since time.Time `json:"since"` // UTC
+}
+
+// abandon adds an action for each member that the unit goes on without, and reports whether there are any. The rest is planned when
+// they are out.
+func (m *maker) abandon() bool {
+	for _, s := range m.sorted() {
+		if m.isGone(s.Name) && m.hasNoPlaceFor(s) {
+			m.add(Action{Verb: Abandon, Member: s.Name, Node: s.Node, Reason: "its node is lost"}, nil)
+		}
+	}
+	return len(m.plan.Actions) > 0
+}
+
+// isGone reports whether the node of a worker is lost for long enough, and the scheduler has no job there.
+func (m *maker) isGone(name string) bool {
+	s := m.states[name]
+	was, isKnown := m.plan.Before.Member(name)
+	return isKnown && was.Node == s.Node && !was.ControlPlane && s.State == Unreachable && s.Scheduler == Unresponsive && !s.HasJobs &&
+		m.in.Nodes[s.Node].LostFor >= AbandonAfter
+}
+
+// hasNoPlaceFor reports whether the desired unit has no such member on its node.
+func (m *maker) hasNoPlaceFor(s MemberState) bool {
+	a, isWanted := m.plan.After.Member(s.Name)
+	return !isWanted || a.Node != s.Node
+}
+
+// clean adds an action for each abandoned member whose host answers again, once nothing else is left to do. A member that the
+// runtime still has was not taken out: it leaves like any other.
+func (m *maker) clean() {
+	if len(m.plan.Actions) > 0 || m.in.Observed.Presence == Unknown {
+		return
+	}
+	for _, a := range m.in.Abandoned {
+		isMember := slices.ContainsFunc(m.in.Observed.Members, func(s MemberState) bool { return s.Name == a.Name && s.Node == a.Node })
+		if m.in.Nodes[a.Node].Ready && !isMember {
+			left := a.Member
+			m.add(Action{Verb: Clean, Member: a.Name, Node: a.Node, Reason: "its node is back", Left: &left}, nil)
+		}
+	}
+}
+
+// IsOfLostNodes reports whether a plan only abandons members of lost nodes and cleans hosts that are back. No review shows that.
+func (p *Plan) IsOfLostNodes() bool {
+	return len(p.Actions) > 0 &&
+		!slices.ContainsFunc(p.Actions, func(a Action) bool { return a.Verb != Abandon && a.Verb != Clean })
+}
+
+// hasRemainsOn reports whether an abandoned member of the unit has remains on a node. A nil status has none.
+func (s *Status) hasRemainsOn(node string) bool {
+	return s != nil && slices.ContainsFunc(s.Abandoned, func(a Abandoned) bool { return a.Node == node })
+}
