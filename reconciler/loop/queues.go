@@ -110,13 +110,16 @@ func (q *queues) addUnit(key schema.Key) {
 	q.add(reconciler.Item{Task: reconciler.TaskUnit, Unit: key})
 }
 
+// shutDown ends the queues: no item is taken any more.
+func (q *queues) shutDown() {
+	for _, one := range q.all() {
+		one.ShutDown()
+	}
+}
+
 // run works until ctx ends, and waits for the items that are being reconciled.
 func (q *queues) run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, func() {
-		for _, one := range q.all() {
-			one.ShutDown()
-		}
-	})
+	stop := context.AfterFunc(ctx, q.shutDown)
 	defer stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -148,6 +148,7 @@ func (r *Reconciler) Ready() <-chan struct{} { return r.inForce.ready }
 // berth/status cannot be written at all.
 func (r *Reconciler) Run(ctx context.Context) error {
 	if !r.lead(ctx) {
+		r.queues.shutDown()
 		return nil
 	}
 	g, ctx := errgroup.WithContext(ctx)

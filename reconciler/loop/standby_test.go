@@ -128,3 +128,13 @@ func TestStandbyEnds(t *testing.T) {
 		require.False(t, s.wait(ctx, is(otherURL)))
 	})
 }
+
+// A daemon that ends before it leads leaves no goroutine behind: a daemon that starts an estate again would keep four each time.
+func TestDaemonThatNeverLedLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r := New(Options{Repo: &emptyRepo{}, Log: slog.New(slog.DiscardHandler)})
+		require.NoError(t, r.Run(ctx)) // the bubble panics if a goroutine is left
+	})
+}
