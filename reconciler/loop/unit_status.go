@@ -2,6 +2,7 @@ package loop
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"berth/reconciler"
@@ -85,6 +86,8 @@ func (v unitView) phase() plan.Phase {
 			return plan.PhaseStopped
 		}
 		return plan.PhaseRunning
+	case v.isStopped():
+		return plan.PhaseStopped
 	case v.serves():
 		return plan.PhaseRunning
 	case v.want.SharedRuntime != "": // a view does nothing itself
@@ -98,6 +101,13 @@ func (v unitView) phase() plan.Phase {
 	default:
 		return plan.PhaseUpdating
 	}
+}
+
+// isStopped reports whether a unit is stopped as declared, and its other changes wait until it is started.
+func (v unitView) isStopped() bool {
+	prevents := func(b plan.Blocked) bool { return b.Code != plan.CodeStopped }
+	return v.want.DesiredState == schema.DesiredStopped && !v.pending && isComplete(&v.observed) &&
+		len(v.plan.Actions) == 0 && !slices.ContainsFunc(v.plan.Blocked, prevents)
 }
 
 // lost describes the loss of a unit that waits for a person; "": it is not lost.
