@@ -10,7 +10,7 @@ DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 
-.PHONY: build man reference deps root test flakes test-long test-slurm test-slurm-next truth jobs baddays soak mutants test-machines images check demo bench lab clean
+.PHONY: build man reference deps root test flakes test-long test-slurm test-slurm-next truth jobs sim baddays soak mutants test-machines images check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
 	@test -e $(BIN)/berth || echo "Building berth, berth-host and berth-lab. The first build downloads the modules and compiles them: 2 to 8 minutes on two cores."
@@ -70,6 +70,9 @@ baddays: root deps ## the faults in runtimes/slurm/testdata/faults: when Berth r
 
 truth: root deps ## 100 random changes on a busy cluster, predicted and actual; SEED=n draws others, N=n as many, IMAGE=trixie on Slurm 24.11; needs root
 	BERTH_LAB_IMAGE=$(IMAGE) BERTH_TRUTH_SEED=$(or $(SEED),1) BERTH_TRUTH_CHANGES=$(or $(N),100) deploy/in-memory $(GO) test -tags long -run '^TestLongTruth$$' -v -count=1 -timeout 60m ./runtimes/slurm
+
+sim: ## 100,000 random schedules of the reconciler against modelled Git, hosts and clocks; SEED=n draws others, N=n as many
+	BERTH_SCHEDULES=$(or $(N),100000) $(GO) test -run '^TestSimulatedSchedules$$' -v -count=1 -timeout 10h ./reconciler/sim
 
 jobs: root deps ## the shapes of jobs in runtimes/slurm/testdata/jobs: what Berth says of each and what Slurm says; IMAGE=trixie on Slurm 24.11, RUN=regexp of shapes; needs root
 	BERTH_LAB_IMAGE=$(IMAGE) deploy/in-memory $(GO) test -tags long,jobs -run '^TestLongJobs$$$(if $(RUN),/^clusters$$/./^jobs$$/$(RUN))' -v -count=1 -timeout 60m ./runtimes/slurm

@@ -48,6 +48,7 @@ var law = map[string][]string{
 		"berth/schema/policy", "berth/schema/authority", "berth/schema/signature", "berth/reconciler/plan"},
 	"berth/reconciler/command": {"berth/schema"},
 	"berth/reconciler/fair":    {},
+	"berth/reconciler/sim":     {}, // has tests only
 	"berth/reconciler/nodes":   {"berth/schema", "berth/reconciler/plan"},
 	"berth/reconciler/patch":   {"berth/schema"},
 	"berth/runtimes":           {"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan"},

@@ -1,0 +1,88 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/examples/explore"
+)
+
+// schedules is how many TestSimulatedSchedules plays unless BERTH_SCHEDULES says otherwise.
+const schedules = 200
+
+// played sums up what schedules did.
+type played struct {
+	mu                        sync.Mutex
+	schedules, steps, crashes uint64
+	virtual                   time.Duration
+	faults                    map[string]int
+}
+
+func (p *played) add(s *simulation, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.schedules++
+	p.steps += s.counts["step"]
+	p.crashes += s.counts["crash"]
+	p.virtual += took
+	for kind, n := range s.faults {
+		p.faults[kind] += n
+	}
+}
+
+// play plays one schedule with a planted fault; "" is none.
+func play(t *testing.T, seed uint64, plant string) (s *simulation, virtual time.Duration) {
+	t.Helper()
+	loader, err := definitions()
+	require.NoError(t, err)
+	s = &simulation{seed: seed, plant: plant, loader: loader}
+	synctest.Test(t, func(*testing.T) {
+		s.run()
+		virtual = time.Since(s.began)
+	})
+	return s, virtual
+}
+
+// Whatever is killed, lost, doubled or late, the invariants hold after each step, and once it ends the world becomes what
+// main says.
+func TestSimulatedSchedules(t *testing.T) {
+	seed, err := explore.SeedOfRun()
+	require.NoError(t, err)
+	count := uint64(schedules)
+	if text := os.Getenv("BERTH_SCHEDULES"); text != "" {
+		count, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+	}
+	began, sum := time.Now(), &played{faults: map[string]int{}}
+	t.Run("all", func(t *testing.T) {
+		const shards = 2
+		for shard := range uint64(shards) {
+			t.Run(fmt.Sprint(shard), func(t *testing.T) {
+				t.Parallel()
+				for n := shard; n < count && !t.Failed(); n += shards {
+					s, virtual := play(t, seed+n, "")
+					sum.add(s, virtual)
+					if len(s.violations) > 0 {
+						t.Errorf("to replay it: make sim SEED=%d N=1\n%s\n%s", s.seed, strings.Join(s.violations, "\n"),
+							strings.Join(s.trace[max(0, len(s.trace)-300):], "\n"))
+					}
+				}
+			})
+		}
+	})
+	t.Logf("seeds %d to %d: %d schedules, %d steps, %d crashes, %s of virtual time in %s", seed, seed+count-1, sum.schedules, sum.steps,
+		sum.crashes, sum.virtual.Round(time.Hour), time.Since(began).Round(100*time.Millisecond))
+	for _, kind := range slices.Sorted(maps.Keys(sum.faults)) {
+		t.Logf("%8d %s", sum.faults[kind], kind)
+	}
+}
