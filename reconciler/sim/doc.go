@@ -1,4 +1,4 @@
-// Package sim has tests only. They run the reconciler as it is (its core, loop, apply and status writer) against models of
+// Package sim has tests only, which make sim runs. They run the reconciler as it is (its core, loop, apply and status writer) against models of
 // Git, hosts, the runtime and the clock, in one process and on virtual time.
 //
 // One whole number is the seed of a schedule: of what people merge, and of each fault. A fault belongs to a call by its kind,

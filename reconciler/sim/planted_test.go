@@ -1,3 +1,5 @@
+//go:build sim
+
 package sim
 
 import (
@@ -9,7 +11,7 @@ import (
 )
 
 // Each checker finds the fault that it is for, within a few schedules.
-func TestPlantedFaultsAreFound(t *testing.T) {
+func TestSimulationFindsPlantedFaults(t *testing.T) {
 	for plant, invariant := range map[string]string{
 		"one node for all":  "I1",
 		"event twice":       "I4",
