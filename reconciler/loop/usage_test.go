@@ -316,6 +316,10 @@ func TestDaemonReadsUsageUntilNow(t *testing.T) {
 	}
 	require.Equal(t, days(2, 3), read().Days)
 	require.NoError(t, w.world.SetClock(commons, time.Time{}))
+	w.eventually("the daemon knows what it wrote", func() bool {
+		tip, _, _ := w.latest.StatusTip()
+		return tip == w.git.Tip("berth/status")
+	})
 	got := read()
 	require.Equal(t, days(1, 1), got.Days)
 	require.NotEmpty(t, got.Reason)
