@@ -288,7 +288,7 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.NoError(t, c.apply(t, p))
 	i = slices.IndexFunc(c.observe(t, more).Members, func(m plan.MemberState) bool { return m.Name == "worker-0" })
 	back := c.observe(t, more).Members[i]
-	back.References, back.Scheduler = nil, plan.NoView // right after a start, slurmctld has not heard of it yet
+	back.References, back.Scheduler, back.HasJobs = nil, plan.NoView, false // right after a start, slurmctld has not heard of it yet
 	require.Equal(t, plan.MemberState{Name: "worker-0", Node: more.Members[1].Node, State: plan.Running}, back)
 	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
