@@ -207,7 +207,7 @@ func (r *unitRun) recordAgain(again time.Duration) time.Duration {
 func (r *unitRun) recordIntent(ctx context.Context) (again time.Duration, ok bool, err error) {
 	v, p := &r.view, r.gated.plan
 	key := v.prev.Key
-	v.acting = !r.gated.isKept()
+	v.acting, v.begins = !r.gated.isKept(), &p
 	v.startOperations(p, r.now())
 	r.mu.Lock()
 	r.resumed = r.continuing[key] == p.Digest

@@ -21,6 +21,9 @@ func (v unitView) makeStatus() plan.Status {
 	}
 	if v.observed.Presence != plan.Unknown {
 		o := plan.Structural(v.observed)
+		if v.begins != nil {
+			o = o.WithBegun(v.begins)
+		}
 		s.Observed = &o
 	}
 	if len(v.observed.RuntimeState) > 0 {
@@ -53,7 +56,7 @@ func statusOfDecision(key schema.Key, st *reconciler.State, prev *plan.Status, c
 	s.Revision, s.CorrelationID, s.Retry = commit, reconciler.CorrelationID(commit), nil
 	switch {
 	case want == nil:
-		s.Phase = plan.PhaseDeleting
+		s.Phase, s.Made = plan.PhaseDeleting, false // from now on nobody misses it
 	case s.Phase == plan.PhaseDeleted || s.Phase == plan.PhaseDeleting:
 		s.Phase = plan.PhaseRequested // declared again before it was gone
 	}
@@ -103,10 +106,11 @@ func (v unitView) phase() plan.Phase {
 	}
 }
 
-// isStopped reports whether a unit is stopped as declared, and its other changes wait until it is started.
+// isStopped reports whether a unit is stopped as declared: it does not run, and its other changes wait until it is started. One
+// that was never made is stopped too.
 func (v unitView) isStopped() bool {
 	prevents := func(b plan.Blocked) bool { return b.Code != plan.CodeStopped }
-	return v.want.DesiredState == schema.DesiredStopped && !v.pending && isComplete(&v.observed) &&
+	return v.want.DesiredState == schema.DesiredStopped && !v.pending &&
 		len(v.plan.Actions) == 0 && !slices.ContainsFunc(v.plan.Blocked, prevents)
 }
 

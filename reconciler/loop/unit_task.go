@@ -67,10 +67,7 @@ func (t *unitTask) recordStatus(v unitView) bool {
 	if isComplete(next.Observed) && !isComplete(v.prev.Observed) {
 		next.BegunOn = t.now().UTC().Format(time.DateOnly)
 	}
-	switch u := next.Observed; {
-	case v.want == nil:
-		next.Made = false
-	case isComplete(u): // an instance on a shared runtime has nothing of its own
+	if u := v.observed; v.want != nil && isComplete(&u) { // an instance on a shared runtime has nothing of its own
 		next.Made = u.Unit == nil || u.Unit.Effective.SharedRuntime == ""
 	}
 	if t.inForce.current() != v.st {

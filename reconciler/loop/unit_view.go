@@ -35,7 +35,8 @@ type unitView struct {
 // progress is how far the plans of a unit were applied.
 type progress struct {
 	attempt int
-	applied string // digest of the plan that made the unit converge now
+	applied string     // digest of the plan that made the unit converge now
+	begins  *plan.Plan // to be executed next; nil: none
 }
 
 // obstacle says why the plan of a unit is not executed.

@@ -138,6 +138,9 @@ func recordedNodes(st *Status, inst *schema.EffectiveUnit, unchanged bool) (on [
 			role, _ := splitMember(m.Name)
 			mark(m.Name, m.Node, role, false)
 		}
+		for _, m := range st.Observed.Begun {
+			mark(m.Name, m.Node, m.Role, m.ControlPlane)
+		}
 	}
 	return on
 }

@@ -206,7 +206,8 @@ func onlyIntended(o Observed, name, node string) bool {
 	if m, ok := o.Unit.Member(name); ok && m.Node == node {
 		return false
 	}
-	return !slices.ContainsFunc(o.Members, func(s MemberState) bool { return s.Name == name && s.Node == node })
+	return !slices.ContainsFunc(o.Members, func(s MemberState) bool { return s.Name == name && s.Node == node }) &&
+		!slices.ContainsFunc(o.Begun, func(m BegunMember) bool { return m.Name == name && m.Node == node })
 }
 
 // member returns a member of role on n. It gets the requested number of GPUs: the number that policy

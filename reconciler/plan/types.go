@@ -131,6 +131,35 @@ type Observed struct {
 	Drift        []Drift         `json:"drift,omitempty"`
 	Jobs         *Jobs           `json:"-"` // nil: not asked for
 	RuntimeState json.RawMessage `json:"-"` // the runtime's own facts for status: names, ports, versions
+
+	// Begun are the members that actions begun since may have put on nodes: the status has them until the next observation.
+	Begun []BegunMember `json:"begun,omitempty"`
+}
+
+// BegunMember is a member that an action may have put on a node.
+type BegunMember struct {
+	Name         string `json:"name"`
+	Role         string `json:"role"`
+	ControlPlane bool   `json:"control_plane,omitempty"`
+	Node         string `json:"node"`
+}
+
+// WithBegun returns the observation with the members that the actions of a plan may put on nodes. An absent unit is unknown from then on.
+func (o Observed) WithBegun(p *Plan) Observed {
+	for _, a := range p.Actions {
+		if p.After == nil || a.Verb != Create && a.Verb != Join {
+			continue
+		}
+		for _, m := range p.After.Members {
+			if m.Name == a.Member || a.Verb == Create && m.ControlPlane {
+				o.Begun = append(o.Begun, BegunMember{Name: m.Name, Role: m.Role, ControlPlane: m.ControlPlane, Node: m.Node})
+			}
+		}
+	}
+	if o.Presence == Absent && len(o.Begun) > 0 {
+		o.Presence, o.Reason = Unknown, "its creation has begun, and no observation came after that"
+	}
+	return o
 }
 
 // Verb is the kind of an Action.

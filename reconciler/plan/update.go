@@ -107,7 +107,7 @@ func (o order) alsoNeeds(id string) order {
 }
 
 // hold keeps unreachable members that should leave in the applied unit. Otherwise their
-// remains would be forgotten.
+// remains would be forgotten. A new member that needs the node of one alone is not part of it yet.
 func (m updateMaker) hold() {
 	if m.plan.Before == nil {
 		return
@@ -126,8 +126,22 @@ func (m updateMaker) hold() {
 			members = append(members, was)
 		}
 	}
+	members = slices.DeleteFunc(members, func(a Member) bool {
+		return slices.ContainsFunc(members, func(held Member) bool { return m.waitsFor(a, held) })
+	})
 	slices.SortFunc(members, compareMembers)
 	m.plan.After = &Unit{Effective: m.plan.After.Effective, Members: members}
+}
+
+// waitsFor reports whether a member that is not on its node yet cannot join there beside an unreachable one.
+func (m updateMaker) waitsFor(a, held Member) bool {
+	s, isThere := m.states[a.Name]
+	if a.Name == held.Name || a.Node != held.Node || !m.unreachable(held.Name) || isThere && s.Node == a.Node {
+		return false
+	}
+	mine, isKnown := m.plan.After.role(a.Role)
+	others, wasKnown := m.plan.Before.role(held.Role)
+	return !isKnown || !wasKnown || !shares(mine) || !shares(others)
 }
 
 // reason returns the changes of the control plane and their reason; "" if there are

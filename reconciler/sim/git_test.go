@@ -187,7 +187,7 @@ func (m *mirror) WriteInForce(ctx context.Context, old string, w reconciler.InFo
 		if err != nil {
 			return "", err
 		}
-		if was := r.commits[old]; was != nil && was.tree == t && maps.Equal(was.inForce.Permitted, w.Permitted) &&
+		if was := r.commits[old]; was != nil && was.inForce.Commit == w.Commit && was.tree == t && maps.Equal(was.inForce.Permitted, w.Permitted) &&
 			slices.Equal(was.inForce.Held, w.Held) {
 			return old, nil
 		}
@@ -291,8 +291,27 @@ func (m *mirror) WriteStatus(ctx context.Context, old string, b reconciler.Statu
 			delete(next.Things, k)
 		}
 		r.statuses, r.batches = append(r.statuses, next), append(r.batches, b)
+		m.sim.traceBatch(b)
 		m.seen.Status = statusID(len(r.statuses))
 		m.sim.check()
 		return m.seen.Status, nil
 	})
+}
+
+// traceBatch adds what a commit of berth/status says of units to the trace. The caller has the lock.
+func (s *simulation) traceBatch(b reconciler.StatusBatch) {
+	for _, u := range b.Units {
+		var members []string
+		for _, m := range u.Members {
+			members = append(members, m.Name+"@"+m.Node)
+		}
+		presence, remaining := plan.Presence(""), 0
+		if u.Observed != nil {
+			presence, remaining = u.Observed.Presence, len(u.Observed.Members)
+		}
+		s.tracef("  status of %s: %s, %s with %d members, placed %v", u.Key.Name, u.Phase, presence, remaining, members)
+	}
+	for _, r := range b.Audit {
+		s.tracef("  audit: %s %s, commit %s", r.Action, r.Key, r.Commit)
+	}
 }

@@ -46,7 +46,8 @@ func (h *hosts) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 func (h *hosts) Apply(ctx context.Context, c runtimes.Change) error {
 	fault := h.sim.call(ctx, h.daemon, "apply "+c.Plan.Key.Name, "crash within", "crash after", "failed", "lost", "doubled", "slow", "late")
 	h.sim.mu.Lock()
-	h.sim.tracef("%s: %s %s %s, epoch %d, fault %q", h.daemon.name, c.Action.Verb, c.Plan.Key.Name, c.Action.Member, c.Stamp.Epoch, fault)
+	h.sim.tracef("%s: %s %s %s on %s, epoch %d, fault %q", h.daemon.name, c.Action.Verb, c.Plan.Key.Name, c.Action.Member,
+		c.Action.Node, c.Stamp.Epoch, fault)
 	err := h.admit(ctx, &c)
 	world, step := h.sim.world, 1+h.sim.draw("step", h.sim.count("step")).IntN(3)
 	h.sim.mu.Unlock()

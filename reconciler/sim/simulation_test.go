@@ -322,9 +322,6 @@ func (s *simulation) difference() string {
 		if w.stopped {
 			phase, state = plan.PhaseStopped, "stopped"
 		}
-		if w.stopped && len(remains) == 0 && st != nil && st.Phase == plan.PhaseRequested {
-			continue // it was never started, and is deployed when it is
-		}
 		if st == nil || st.Phase != phase {
 			return fmt.Sprintf("%s should be %s: status %s", key, phase, show(st))
 		}
