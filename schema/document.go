@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Position is a place in a file. Line and Column count from 1; 0 is unknown.
@@ -433,6 +434,21 @@ type InstanceRole struct {
 	DiskGiB   int         `json:"disk_gib,omitempty"`   // kept for each member; 0: none
 	// MaxUnavailable bounds the members that a change may drain or move at once.
 	MaxUnavailable MaxUnavailable `json:"max_unavailable,omitzero"`
+	OnNodeLost     *OnNodeLost    `json:"on_node_lost,omitempty"` // nil: wait
+}
+
+// OnNodeLost is what happens to a worker whose node is lost: it waits for the node, or gets another one.
+type OnNodeLost struct {
+	Wait                bool `json:"wait,omitempty"`
+	ReplaceAfterSeconds int  `json:"replace_after_seconds,omitempty"` // since the node is lost; 0: it waits
+}
+
+// ReplaceAfter returns how long the node of a worker has to be lost before it gets another one; 0: it never does.
+func (o *OnNodeLost) ReplaceAfter() time.Duration {
+	if o == nil {
+		return 0
+	}
+	return time.Duration(o.ReplaceAfterSeconds) * time.Second
 }
 
 // GPURequest is what each member of a role must offer.

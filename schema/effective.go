@@ -354,6 +354,7 @@ type EffectiveRole struct {
 	DiskGiB      int         `json:"disk_gib,omitempty"` // of the node's, together with the members that share it
 	// MaxUnavailable bounds the members that a change may drain or move at once.
 	MaxUnavailable MaxUnavailable `json:"max_unavailable,omitzero"`
+	OnNodeLost     *OnNodeLost    `json:"on_node_lost,omitempty"` // nil: wait
 
 	// NoGPUs: it asks for none, and policy bounds how many an instance has. A new
 	// member goes on no node with GPUs, which it would get in addition to the

@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -91,4 +92,52 @@ func TestChangeGoesOnWithoutALostWorker(t *testing.T) {
 	w.world.SetResponds(worker, true)
 	w.eventually("clean", func() bool { return len(w.status("train").Abandoned) == 0 })
 	require.Empty(t, w.world.Left(worker))
+}
+
+// A worker gets another node after the time that its role declares, and its first node is used again once it is clean.
+func TestWorkerOfALostNodeIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var hours atomic.Int64
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: strings.Replace(text, "count: 1, gpus", "count: 1, on_node_lost: {replace_after_seconds: 3600}, gpus", 1)})
+	w.start(w.observed, func(o *loop.Options) {
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(hours.Load()) * time.Hour) }
+	})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	lost := w.status("train").Members[1].Node
+	w.eventually("ready", w.nodeIs(lost, nodes.Ready))
+	w.world.SetReachable(lost, false)
+	w.world.SetResponds(lost, false)
+	w.eventually("lost", w.nodeIs(lost, nodes.Lost))
+	require.Equal(t, lost, w.status("train").Members[1].Node)
+	hours.Store(2)
+	w.eventually("it runs on another node", func() bool {
+		s := w.status("train")
+		return s.Phase == plan.PhaseRunning && len(s.Members) == 2 && s.Members[1].Node != lost && s.Members[1].State == plan.Running
+	})
+	require.Equal(t, lost, w.status("train").Abandoned[0].Node)
+	w.world.SetReachable(lost, true)
+	w.world.SetResponds(lost, true)
+	w.eventually("clean", func() bool { return len(w.status("train").Abandoned) == 0 })
+	require.Empty(t, w.world.Left(lost))
+	w.noEventTwice()
+}
+
+// An operation has a worker leave a lost node at once.
+func TestOperationReplacesAWorkerOfALostNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(w.observed, func(o *loop.Options) { o.Forge = nil })
+	w.trains(1)
+	lost := w.status("train").Members[1].Node
+	w.eventually("ready", w.nodeIs(lost, nodes.Ready))
+	w.world.SetReachable(lost, false)
+	w.world.SetResponds(lost, false)
+	w.eventually("lost", w.nodeIs(lost, nodes.Lost))
+	w.ask([3]string{"move", "replace", "worker-0"})
+	w.operated("move", plan.OperationDone)
+	w.eventually("train runs", w.running("train", 1))
+	require.NotEqual(t, lost, w.status("train").Members[1].Node)
+	require.Equal(t, lost, w.status("train").Abandoned[0].Node)
 }

@@ -325,7 +325,7 @@ func (t *estateTask) place(context.Context, reconciler.Item) (time.Duration, err
 	t.status.Decision.Lock()
 	defer t.status.Decision.Unlock()
 	st := t.inForce.current()
-	if st == nil || st.Placement.Whole() && !t.hasReplaceRequest() {
+	if st == nil {
 		return 0, nil
 	}
 	next := *st
@@ -337,16 +337,6 @@ func (t *estateTask) place(context.Context, reconciler.Item) (time.Duration, err
 		}
 	}
 	return 0, nil
-}
-
-// hasReplaceRequest reports whether a request has a member leave its node.
-func (t *estateTask) hasReplaceRequest() bool {
-	for _, s := range t.status.Units().All() {
-		if slices.ContainsFunc(plan.Pending(s.Operations), func(o plan.Operation) bool { return o.IsRequest && o.Verb() == plan.Replace }) {
-			return true
-		}
-	}
-	return false
 }
 
 // wakeAll enqueues all units.

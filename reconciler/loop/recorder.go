@@ -74,12 +74,12 @@ func (r *recorder) update(key schema.Key, change func(prev *plan.Status) (next p
 	}
 }
 
-// freesNode returns true if a unit gives up a node.
+// freesNode returns true if a unit gives up a node, or goes on without a member of a lost one.
 func freesNode(prev, next *plan.Status) bool {
 	if prev == nil {
 		return false
 	}
-	if len(next.Abandoned) < len(prev.Abandoned) || next.Phase == plan.PhaseDeleted && prev.Phase != plan.PhaseDeleted {
+	if len(next.Abandoned) != len(prev.Abandoned) || next.Phase == plan.PhaseDeleted && prev.Phase != plan.PhaseDeleted {
 		return true
 	}
 	return slices.ContainsFunc(prev.Members, func(m plan.MemberStatus) bool {

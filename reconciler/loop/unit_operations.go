@@ -55,7 +55,7 @@ func (v *unitView) settleOperations(p plan.Plan, outcomes []plan.Outcome, now ti
 			continue // withdrawn meanwhile
 		}
 		o := &v.operations[i]
-		switch leaves := a.Verb == plan.Replace || a.Verb == plan.Remove; {
+		switch leaves := a.Verb == plan.Replace || a.Verb == plan.Remove || a.Verb == plan.Abandon; {
 		case out.State == plan.Failed:
 			o.Finish(plan.OperationFailed, out.Error, now)
 		case out.State != plan.Done:

@@ -1,12 +1,15 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"time"
+
+	"berth/schema"
 )
 
 // AbandonAfter is how long a node has to be lost before the deletion of a unit, or a change that takes its member away from there,
-// goes on without the member.
+// goes on without the member, if on_node_lost of its role names no other time.
 const AbandonAfter = time.Hour
 
 // NodeState is what is known of a node from its own observation.
@@ -27,10 +30,42 @@ type Abandoned struct {
 func (m *maker) abandon() bool {
 	for _, s := range m.sorted() {
 		if m.isGone(s.Name) && m.hasNoPlaceFor(s) {
-			m.add(Action{Verb: Abandon, Member: s.Name, Node: s.Node, Reason: "its node is lost"}, nil)
+			m.leaveBehind(s, "its node is lost")
+		}
+	}
+	for _, role := range m.plan.After.roles() {
+		for _, s := range m.replaced(role) {
+			m.leaveBehind(s, "its node is lost; it gets another one")
 		}
 	}
 	return len(m.plan.Actions) > 0
+}
+
+func (m *maker) leaveBehind(s MemberState, reason string) {
+	a := Action{Verb: Abandon, Member: s.Name, Node: s.Node, Reason: reason}
+	if o, ok := (operationMaker{m}).leaving(s.Name); ok {
+		a.Operation = o.action()
+	}
+	m.add(a, nil)
+}
+
+// replaced returns the members of a role that get another node now, by its on_node_lost. No more are on their way than its
+// max_unavailable: a site that is cut off does not move as a whole.
+func (m *maker) replaced(role schema.EffectiveRole) (lost []MemberState) {
+	if role.OnNodeLost.ReplaceAfter() == 0 {
+		return nil
+	}
+	onTheWay := role.Count
+	for _, a := range m.plan.After.Members {
+		s, isThere := m.states[a.Name]
+		if a.Role != role.Name || !isThere || s.Node != a.Node || s.State == Partial {
+			continue
+		}
+		if onTheWay--; m.isGone(a.Name) {
+			lost = append(lost, s)
+		}
+	}
+	return lost[:min(len(lost), max(0, role.MaxUnavailable.Of(role.Count)-onTheWay))]
 }
 
 // isGone reports whether the node of a worker is lost for long enough, and the scheduler has no job there.
@@ -38,13 +73,37 @@ func (m *maker) isGone(name string) bool {
 	s := m.states[name]
 	was, isKnown := m.plan.Before.Member(name)
 	return isKnown && was.Node == s.Node && !was.ControlPlane && s.State == Unreachable && s.Scheduler == Unresponsive && !s.HasJobs &&
-		m.in.Nodes[s.Node].LostFor >= AbandonAfter
+		m.in.Nodes[s.Node].LostFor >= m.patience(was)
+}
+
+// patience is how long the node of a member has to be lost before the unit goes on without it. An operation that has it leave does
+// not wait.
+func (m *maker) patience(was Member) time.Duration {
+	if _, ok := (operationMaker{m}).leaving(was.Name); ok {
+		return time.Nanosecond
+	}
+	role, isDeclared := m.plan.After.role(was.Role)
+	if !isDeclared {
+		role, _ = m.plan.Before.role(was.Role)
+	}
+	return cmp.Or(role.OnNodeLost.ReplaceAfter(), AbandonAfter)
 }
 
 // hasNoPlaceFor reports whether the desired unit has no such member on its node.
 func (m *maker) hasNoPlaceFor(s MemberState) bool {
 	a, isWanted := m.plan.After.Member(s.Name)
 	return !isWanted || a.Node != s.Node
+}
+
+// keepOffRemains takes members out of the desired unit that would join a node with remains of an abandoned one.
+func (m *maker) keepOffRemains() {
+	m.plan.After.Members = slices.DeleteFunc(slices.Clone(m.plan.After.Members), func(a Member) bool {
+		waits := m.at(a) == "" && slices.ContainsFunc(m.in.Abandoned, func(left Abandoned) bool { return left.Node == a.Node })
+		if waits {
+			m.block(CodeNoNode, true, "%s waits for another node, or until the remains on %s are removed", a.Name, a.Node)
+		}
+		return waits
+	})
 }
 
 // clean adds an action for each abandoned member whose host answers again, once nothing else is left to do. A member that the
@@ -71,4 +130,9 @@ func (p *Plan) IsOfLostNodes() bool {
 // hasRemainsOn reports whether an abandoned member of the unit has remains on a node. A nil status has none.
 func (s *Status) hasRemainsOn(node string) bool {
 	return s != nil && slices.ContainsFunc(s.Abandoned, func(a Abandoned) bool { return a.Node == node })
+}
+
+// hasAbandoned reports whether the unit goes on without a member on a node. A nil status has none.
+func (s *Status) hasAbandoned(name, node string) bool {
+	return s != nil && slices.ContainsFunc(s.Abandoned, func(a Abandoned) bool { return a.Name == name && a.Node == node })
 }

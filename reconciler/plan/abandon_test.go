@@ -1,6 +1,8 @@
 package plan_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,4 +63,61 @@ func TestMembersOfLostNodesAreAbandoned(t *testing.T) {
 	require.Equal(t, &unit.Members[1], gone(true).Actions[0].Left)
 	require.Empty(t, verbs(gone(false)))
 	require.Empty(t, verbs(gone(true, plan.MemberState{Name: "worker-0", Node: "w1"})), "it was not taken out")
+}
+
+// A worker whose role says so gets another node once its own is lost for the declared time, and at most max_unavailable at once are
+// on their way. It joins no node on which an abandoned member has remains.
+func TestWorkersOfLostNodesAreReplaced(t *testing.T) {
+	key := schema.InstanceKey("physics", "lhc", "train")
+	after := &schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{
+		{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: 3}}}
+	worker := func(i int) plan.Member {
+		return plan.Member{Name: fmt.Sprint("worker-", i), Role: "worker", Node: fmt.Sprint("w", i)}
+	}
+	members := []plan.Member{{Name: "controller-0", Role: "controller", Node: "ctl", ControlPlane: true}, worker(0), worker(1), worker(2)}
+	const lostFor = 30 * time.Minute
+	abandoned := func(on *schema.OnNodeLost, change func(*plan.Input)) (out []string) {
+		unit := *after
+		unit.Roles = slices.Clone(unit.Roles)
+		unit.Roles[1].OnNodeLost = on
+		states := []plan.MemberState{{Name: "controller-0", Node: "ctl", State: plan.Running}}
+		for _, m := range members[1:] {
+			states = append(states, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Unreachable, Scheduler: plan.Unresponsive})
+		}
+		states[3].State, states[3].Scheduler = plan.Running, plan.Responds
+		in := plan.Input{Key: key, After: &unit, Members: members,
+			Nodes: map[string]plan.NodeState{"w0": {LostFor: lostFor}, "w1": {LostFor: lostFor}, "w2": {Ready: true}},
+			Observed: plan.Observed{Key: key, Presence: plan.Present, Complete: true, Members: states,
+				Unit: &plan.Unit{Effective: unit, Members: members}}}
+		change(&in)
+		p := plan.Make(in)
+		for _, a := range p.Actions {
+			if a.Verb == plan.Abandon || a.Verb == plan.Join {
+				out = append(out, string(a.Verb)+" "+a.Member)
+			}
+		}
+		return out
+	}
+	as := func(*plan.Input) {}
+	soon := &schema.OnNodeLost{ReplaceAfterSeconds: int(lostFor.Seconds())}
+	require.Equal(t, []string{"abandon worker-0"}, abandoned(soon, as), "the other one waits until it runs again")
+	require.Empty(t, abandoned(nil, as))
+	require.Empty(t, abandoned(&schema.OnNodeLost{Wait: true}, as))
+	require.Empty(t, abandoned(&schema.OnNodeLost{ReplaceAfterSeconds: int(lostFor.Seconds()) + 1}, as))
+	require.Equal(t, []string{"abandon worker-0", "abandon worker-1"}, abandoned(soon, func(in *plan.Input) {
+		in.After.Roles[1].MaxUnavailable.Number = 2
+	}))
+	require.Equal(t, []string{"abandon worker-1"}, abandoned(soon, func(in *plan.Input) { in.Observed.Members[1].HasJobs = true }))
+	out := func(in *plan.Input) { // worker-0 is out
+		unit := *in.Observed.Unit
+		unit.Members = append(slices.Clone(members[:1]), members[2:]...)
+		in.Observed.Unit, in.Observed.Members = &unit, append(slices.Clone(in.Observed.Members[:1]), in.Observed.Members[2:]...)
+		in.Abandoned = []plan.Abandoned{{Member: members[1]}}
+	}
+	require.Empty(t, abandoned(soon, out), "its place is not known yet")
+	require.Equal(t, []string{"join worker-0"}, abandoned(soon, func(in *plan.Input) {
+		out(in)
+		in.Members = slices.Clone(members)
+		in.Members[1].Node = "w3"
+	}))
 }

@@ -110,6 +110,14 @@ func gpus(g schema.GPURequest) string {
 	return fmt.Sprintf("%d×%s", g.Count, cmp.Or(g.Type, "gpu"))
 }
 
+// roles returns the roles of the instance that u was made of. A nil unit has none.
+func (u *Unit) roles() []schema.EffectiveRole {
+	if u == nil {
+		return nil
+	}
+	return u.Effective.Roles
+}
+
 // role returns a role of the instance that u was made of. A nil unit has none.
 func (u *Unit) role(name string) (schema.EffectiveRole, bool) {
 	if u == nil {

@@ -302,6 +302,7 @@ func (m *maker) present() {
 			was.Node, control.Node)
 		return
 	}
+	m.keepOffRemains()
 	if m.unreachable(control.Name) {
 		m.await(CodeUnreachable, control.Node, "%s on %s, the control plane, cannot be reached", control.Name, control.Node)
 		return

@@ -250,11 +250,30 @@ func (m operationMaker) operate(ready []string) {
 // evacuate adds the operations that a member leaves by, and returns the ids of their actions.
 func (m operationMaker) evacuate(s MemberState, ready []string) (ids []string) {
 	for _, o := range m.in.Operations {
-		if o.Spec.Member == s.Name && (o.Verb() == Replace || o.Verb() == Remove) && Refusal(o, m.plan.Before, m.plan.After) == "" {
+		if m.hasLeave(o, s.Name) {
 			ids = append(ids, m.operation(o, s.Node, ready))
 		}
 	}
 	return ids
+}
+
+// leaving returns the first operation that has a member leave.
+func (m operationMaker) leaving(name string) (Operation, bool) {
+	i := slices.IndexFunc(m.in.Operations, func(o Operation) bool { return m.hasLeave(o, name) })
+	if i < 0 {
+		return Operation{}, false
+	}
+	return m.in.Operations[i], true
+}
+
+// hasLeave reports whether an operation has a member leave.
+func (m operationMaker) hasLeave(o Operation, name string) bool {
+	return o.Spec.Member == name && (o.Verb() == Replace || o.Verb() == Remove) && Refusal(o, m.plan.Before, m.plan.After) == ""
+}
+
+// action is what an action has of the operation that it is for.
+func (o Operation) action() *ActionOperation {
+	return &ActionOperation{ID: o.ActionID(), Name: o.Name, Labels: o.Spec.Labels, OnJobs: o.Spec.OnJobs}
 }
 
 // isOfUnit reports whether an operation is of the whole unit.
@@ -290,7 +309,7 @@ func (m operationMaker) operation(o Operation, node string, needs []string) stri
 	}
 	return m.add(Action{
 		Verb: o.Verb(), Member: member, Node: node, Reason: fmt.Sprintf("operation %s: %s", o.Name, o.Spec.Reason), Needs: needs,
-		Operation: &ActionOperation{ID: o.ActionID(), Name: o.Name, Labels: o.Spec.Labels, OnJobs: o.Spec.OnJobs},
+		Operation: o.action(),
 	}, nil)
 }
 

@@ -171,7 +171,7 @@ func (u *unit) home(role schema.EffectiveRole, name string) (*schema.Node, strin
 	slices.SortStableFunc(on, func(a, b string) int { return u.evacuates(name, a) - u.evacuates(name, b) })
 	for _, node := range on {
 		n := u.nodes[node]
-		if n == nil || !offers(n, role) {
+		if n == nil || !offers(n, role) || u.status.hasAbandoned(name, node) {
 			continue
 		}
 		for _, m := range u.status.Members {

@@ -59,17 +59,6 @@ func (p Placement) Unplaced(key schema.Key) []Blocked {
 	return nil
 }
 
-// Whole reports whether every member of every instance has a node. It walks the whole
-// estate.
-func (p Placement) Whole() bool {
-	for key := range p.All() {
-		if len(p.Unplaced(key)) > 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // All iterates over the instances and their Members, in no order. It walks the whole
 // estate.
 func (p Placement) All() iter.Seq2[schema.Key, []Member] {

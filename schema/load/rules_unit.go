@@ -44,6 +44,7 @@ func (r unitRules) instance(d *schema.Instance) {
 			s.ControlPlaneScope, s.OperatingMode)
 	}
 	r.drain(s.OnJobs)
+	r.lostNodes(s.Roles)
 }
 
 // modeOf returns the operating mode for a scope. There are three product modes and no
@@ -54,6 +55,16 @@ func modeOf(scope string) string {
 		return schema.ModePlatformManaged
 	}
 	return schema.ModeTenantDedicated
+}
+
+// lostNodes refuses roles that wait for a lost node and replace its member.
+func (r unitRules) lostNodes(roles map[string]schema.InstanceRole) {
+	for _, name := range sortedNames(roles) {
+		if o := roles[name].OnNodeLost; o != nil && o.Wait && o.ReplaceAfterSeconds > 0 {
+			r.broken("spec.roles."+name+".on_node_lost",
+				"waits without end and replaces after a while: keep one of wait and replace_after_seconds")
+		}
+	}
 }
 
 func (r unitRules) drain(j *schema.OnJobs) { r.drainAt("spec.on_jobs", j) }
@@ -95,6 +106,7 @@ func (r unitRules) sharedRuntime(d *schema.SharedRuntime) {
 		r.repeated("spec.placement_intent.skus", p.SKUs)
 	}
 	r.drain(d.Spec.OnJobs)
+	r.lostNodes(d.Spec.Roles)
 }
 
 // ownProject refuses a project that does not belong to the tenant that owns the shared

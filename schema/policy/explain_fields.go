@@ -58,6 +58,9 @@ func (j explainer) explainRoles(declared map[string]schema.InstanceRole) []Value
 		if want.MaxUnavailable != (schema.MaxUnavailable{}) {
 			out = append(out, j.says(at+"max_unavailable", want.MaxUnavailable))
 		}
+		if want.OnNodeLost != nil {
+			out = append(out, j.says(at+"on_node_lost", *want.OnNodeLost))
+		}
 	}
 	return out
 }
