@@ -10,7 +10,7 @@ DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 
-.PHONY: build man reference deps root test flakes test-long test-slurm test-slurm-next truth jobs sim baddays soak mutants test-machines images check demo bench lab clean
+.PHONY: build man reference deps root test flakes test-long test-slurm test-slurm-next truth jobs sim crash baddays soak mutants test-machines images check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
 	@test -e $(BIN)/berth || echo "Building berth, berth-host and berth-lab. The first build downloads the modules and compiles them: 2 to 8 minutes on two cores."
@@ -74,6 +74,9 @@ truth: root deps ## 100 random changes on a busy cluster, predicted and actual; 
 sim: ## 100,000 random schedules of the reconciler against modelled Git, hosts and clocks; SEED=n draws others, N=n as many
 	BERTH_SCHEDULES=$(or $(N),100000) $(GO) test -tags sim -v -count=1 -timeout 10h ./reconciler/sim
 
+crash: ## 900 SIGKILLs of the daemon on simulated hosts with real Git, at effects, at requests and at any time; SEED=n draws others, N=n as many
+	BERTH_TARGET=crash BERTH_CRASHES=$(or $(N),900) $(GO) test -tags crash -run '^TestCrashes$$' -v -count=1 -timeout 10h ./cmd/internal/daemon
+
 jobs: root deps ## the shapes of jobs in runtimes/slurm/testdata/jobs: what Berth says of each and what Slurm says; IMAGE=trixie on Slurm 24.11, RUN=regexp of shapes; needs root
 	BERTH_LAB_IMAGE=$(IMAGE) deploy/in-memory $(GO) test -tags long,jobs -run '^TestLongJobs$$$(if $(RUN),/^clusters$$/./^jobs$$/$(RUN))' -v -count=1 -timeout 60m ./runtimes/slurm
 
@@ -102,8 +105,8 @@ root:
 
 check: ## formatting, vet, staticcheck, import law, documentation
 	@out=$$(gofmt -l cmd examples reconciler runtimes schema webhooks); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
-	$(GO) vet -tags long,machines,jobs,baddays,sim ./...
-	$(GO) tool staticcheck -tags long,machines,jobs,baddays,sim ./...
+	$(GO) vet -tags long,machines,jobs,baddays,sim,crash ./...
+	$(GO) tool staticcheck -tags long,machines,jobs,baddays,sim,crash ./...
 	$(GO) test -count=1 -run '^Test(ImportLaw|NoTestServerInBerth|HostHelperIsSmall|NoSchedulerInCore|DaemonNamesNoForge|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|MakeRunsTheTests|InstallPageShowsAValidConfiguration|DocumentationLinksResolve|OperatePageExplainsEachWarning|ReferencePagesAreCurrent)$$' ./cmd/berth ./cmd/internal/daemon
 
 demo: build ## the end-to-end demo on a temporary estate

@@ -26,7 +26,7 @@ var ReadingCommands func(ctx context.Context, dir string, out io.Writer) error
 func serveProcess(t *testing.T, config string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "BERTH_TEST_SERVE="+config)
+	cmd.Env, cmd.Stderr = append(os.Environ(), "BERTH_TEST_SERVE="+config), os.Stderr
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	return cmd
