@@ -50,6 +50,7 @@ var law = map[string][]string{
 	"berth/reconciler/fair":    {},
 	"berth/reconciler/sim":     {}, // has tests only
 	"berth/reconciler/nodes":   {"berth/schema", "berth/reconciler/plan"},
+	"berth/reconciler/rules":   {"berth/schema", "berth/schema/event", "berth/reconciler/plan", "berth/reconciler/nodes"},
 	"berth/reconciler/patch":   {"berth/schema"},
 	"berth/runtimes":           {"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan"},
 	"berth/reconciler/apply":   {"berth/schema", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes"},
@@ -153,7 +154,7 @@ func allowedFor(path string) (allowed []string, ok bool) {
 // pure packages may import nothing that reaches out of the process.
 var pure = []string{"berth/schema", "berth/schema/queue", "berth/schema/onboard", "berth/schema/policy", "berth/schema/authority",
 	"berth/schema/audit", "berth/schema/event", "berth/schema/usage", "berth/schema/signature", "berth/reconciler/plan",
-	"berth/reconciler/command", "berth/runtimes/slurm/cluster", "berth/reconciler/report", "berth/runtimes/slurm/boundary",
+	"berth/reconciler/command", "berth/reconciler/rules", "berth/runtimes/slurm/cluster", "berth/reconciler/report", "berth/runtimes/slurm/boundary",
 	"berth/runtimes/slurm/cli", "berth/runtimes/slurm/accounting"}
 
 var impure = []string{"net", "net/http", "os/exec", "os", "context", "math/rand", "math/rand/v2", "crypto/rand", "log/slog"}

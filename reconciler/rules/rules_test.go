@@ -1,0 +1,244 @@
+package rules_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth/reconciler/nodes"
+	"berth/reconciler/plan"
+	"berth/reconciler/rules"
+	"berth/schema"
+	"berth/schema/event"
+)
+
+var start = time.Date(2026, 7, 1, 8, 0, 0, 0, time.UTC)
+
+func rule(name string, when schema.HookWhen, change ...func(*schema.HookRule)) *schema.HookRule {
+	r := &schema.HookRule{Spec: schema.HookRuleSpec{When: when,
+		Then: []schema.HookEffect{{Alert: &schema.HookAlert{Severity: "warning", Summary: "look at it"}}}}}
+	r.Key = schema.Key{Kind: schema.KindHookRule, Name: name}
+	for _, c := range change {
+		c(r)
+	}
+	return r
+}
+
+func onEvent(t event.Type) schema.HookWhen { return schema.HookWhen{Event: string(t)} }
+
+func onFailures(n, within int) schema.HookWhen {
+	return schema.HookWhen{RepeatedFailure: &schema.RepeatedFailure{Count: n, WithinSeconds: within}}
+}
+
+func cooldown(seconds int) func(*schema.HookRule) {
+	return func(r *schema.HookRule) { r.Spec.CooldownSeconds = seconds }
+}
+
+// instanceEvent is an event of an instance, some seconds after the start.
+func instanceEvent(t event.Type, name string, after int) plan.Event {
+	payload, _ := json.Marshal(event.Instance{OrgID: "physics", ProjectID: "physics.lhc", AppSlug: "slurm", ResourceName: "physics.lhc/" + name,
+		Revision: "abc"})
+	return plan.Event{EventID: fmt.Sprintf("%032x", after*1000+len(name)), EventType: string(t), CorrelationID: "c1", Payload: payload,
+		OccurredAt: start.Add(time.Duration(after) * time.Second)}
+}
+
+// firings returns the firings among the events that are recorded.
+func firings(h *rules.History, all []*schema.HookRule, events ...plan.Event) (out []event.Rule) {
+	for _, e := range h.Record(all, events...) {
+		if f, ok := rules.Firing(e); ok {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func TestRuleFiresOnItsEvent(t *testing.T) {
+	r := rule("failed", onEvent(event.InstanceFailed))
+	failed := instanceEvent(event.InstanceFailed, "train", 1)
+	out := rules.NewHistory().Record([]*schema.HookRule{r}, instanceEvent(event.InstanceRunning, "train", 0), failed)
+	require.Len(t, out, 3)
+	f, ok := rules.Firing(out[2])
+	require.True(t, ok)
+	require.Equal(t, event.Rule{
+		OrgID: "physics", ProjectID: "physics.lhc", AppSlug: "slurm", ResourceKind: "Instance", ResourceName: "physics.lhc/train",
+		Rule: "failed", RuleID: "failed", FiringID: out[2].EventID, TriggerID: failed.EventID, TriggerType: "apps.instance.failed",
+		Severity: "warning", Summary: "look at it", Status: "fired", Revision: "abc",
+	}, f)
+	require.Equal(t, failed.OccurredAt, out[2].OccurredAt)
+	require.Equal(t, "c1", out[2].CorrelationID)
+}
+
+func TestRuleCoversItsAppsAndProjects(t *testing.T) {
+	failed := instanceEvent(event.InstanceFailed, "train", 0)
+	for name, one := range map[string]struct {
+		apps, to []string
+		want     int
+	}{
+		"everything":         {nil, nil, 1},
+		"the app":            {[]string{"slurm"}, nil, 1},
+		"another app":        {[]string{"other"}, nil, 0},
+		"the tenant":         {nil, []string{"physics"}, 1},
+		"the project":        {nil, []string{"physics.lhc"}, 1},
+		"another tenant":     {nil, []string{"chem"}, 0},
+		"tenant but not app": {[]string{"other"}, []string{"physics"}, 0},
+	} {
+		r := rule("r", onEvent(event.InstanceFailed), func(r *schema.HookRule) { r.Spec.Apps, r.Spec.AppliesTo = one.apps, one.to })
+		require.Len(t, firings(rules.NewHistory(), []*schema.HookRule{r}, failed), one.want, name)
+	}
+	node, _ := json.Marshal(event.Node{ResourceName: "n1"})
+	lost := plan.Event{EventID: "1", EventType: string(event.NodeLost), OccurredAt: start, Payload: node}
+	r := rule("r", onEvent(event.NodeLost))
+	require.Len(t, firings(rules.NewHistory(), []*schema.HookRule{r}, lost), 1)
+	r.Spec.AppliesTo = []string{"physics"}
+	require.Empty(t, firings(rules.NewHistory(), []*schema.HookRule{r}, lost), "a node belongs to no tenant")
+}
+
+func TestCooldownIsByRuleAndResource(t *testing.T) {
+	all := []*schema.HookRule{rule("r", onEvent(event.InstanceFailed), cooldown(300))}
+	h := rules.NewHistory()
+	require.Len(t, firings(h, all, instanceEvent(event.InstanceFailed, "train", 0)), 1)
+	require.Empty(t, firings(h, all, instanceEvent(event.InstanceFailed, "train", 299)))
+	require.Len(t, firings(h, all, instanceEvent(event.InstanceFailed, "other", 299)), 1, "another resource")
+	require.Len(t, firings(h, all, instanceEvent(event.InstanceFailed, "train", 300)), 1)
+}
+
+func TestRepeatedFailuresAreCountedByEventTime(t *testing.T) {
+	all := []*schema.HookRule{rule("twice", onFailures(2, 3600))}
+	for name, one := range map[string]struct {
+		at   []int
+		want int
+	}{
+		"one":                             {[]int{0}, 0},
+		"two within the time":             {[]int{0, 3599}, 1},
+		"two too far apart":               {[]int{0, 3600}, 0},
+		"a failure counts for one firing": {[]int{0, 10, 20}, 1},
+		"four are two firings":            {[]int{0, 10, 20, 30}, 2},
+	} {
+		h, n := rules.NewHistory(), 0
+		for _, at := range one.at {
+			n += len(firings(h, all, instanceEvent(event.InstanceFailed, "train", at)))
+			require.Empty(t, firings(h, all, instanceEvent(event.InstanceRunning, "train", at)), "no failure")
+		}
+		require.Equal(t, one.want, n, name)
+	}
+	h := rules.NewHistory()
+	require.Empty(t, firings(h, all, instanceEvent(event.InstanceFailed, "train", 0), instanceEvent(event.InstanceFailed, "other", 1)),
+		"failures of two resources")
+	require.Empty(t, firings(h, nil, instanceEvent(event.InstanceFailed, "new", 2)))
+	require.Len(t, firings(h, all, instanceEvent(event.InstanceFailed, "new", 3)), 1, "a failure before the rule counts")
+}
+
+func TestNoRuleFiresOnTheEventOfARule(t *testing.T) {
+	all := []*schema.HookRule{rule("a", onEvent(event.InstanceFailed)), rule("b", onEvent(event.RuleFired)), rule("c", onFailures(2, 60))}
+	require.Len(t, firings(rules.NewHistory(), all, instanceEvent(event.InstanceFailed, "train", 0)), 1)
+}
+
+func TestEffectsArePendingUntilTheirOutcome(t *testing.T) {
+	r := rule("r", onEvent(event.InstanceFailed), func(r *schema.HookRule) {
+		r.Spec.Then = append(r.Spec.Then, schema.HookEffect{Webhook: &schema.HookWebhook{URL: "https://a.example/x"}},
+			schema.HookEffect{Action: &schema.HookAction{Operation: "restart"}})
+	})
+	h := rules.NewHistory()
+	out := h.Record([]*schema.HookRule{r}, instanceEvent(event.InstanceFailed, "train", 0))
+	all := h.Pending()
+	require.Len(t, all, 2)
+	require.Equal(t, []int{0, 1}, []int{all[0].Number, all[1].Number})
+	done := rules.Outcome(all[0].Firing, 0, "webhook https://a.example/x", "", start)
+	require.Equal(t, string(event.RuleDone), done.EventType)
+	h.Add(done)
+	h.Add(done) // announced again after a lost answer
+	require.Len(t, h.Pending(), 1)
+	refused := rules.Outcome(all[1].Firing, 1, "restart", "no permission", start)
+	require.Equal(t, string(event.RuleFailed), refused.EventType)
+	h.Add(refused)
+	require.Empty(t, h.Pending())
+	again := rules.NewHistory() // as a restarted daemon reads it
+	for _, e := range append(out, done) {
+		again.Add(e)
+	}
+	require.Len(t, again.Pending(), 1)
+	require.Equal(t, 1, again.Pending()[0].Number)
+}
+
+// A daemon that reads the log goes on as if it had never stopped: wherever a history is cut, the firings are the same, and have
+// the same ids.
+func TestSameLogGivesSameFirings(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := []*schema.HookRule{
+			rule("event", onEvent(event.InstanceFailed), cooldown(rapid.IntRange(0, 100).Draw(t, "cooldown"))),
+			rule("twice", onFailures(rapid.IntRange(2, 4).Draw(t, "count"), rapid.IntRange(1, 200).Draw(t, "within")), cooldown(50)),
+		}
+		var events []plan.Event
+		at := 0
+		for i := range rapid.IntRange(1, 60).Draw(t, "events") {
+			at += rapid.IntRange(-5, 60).Draw(t, "gap")
+			e := instanceEvent(rapid.SampledFrom([]event.Type{event.InstanceFailed, event.InstanceRunning}).Draw(t, "type"),
+				rapid.SampledFrom([]string{"a", "bb"}).Draw(t, "name"), at)
+			e.EventID = fmt.Sprintf("%032x", i)
+			events = append(events, e)
+		}
+		whole := rules.NewHistory().Record(all, events...)
+		cut := rapid.IntRange(0, len(events)).Draw(t, "cut")
+		log := rules.NewHistory().Record(all, events[:cut]...)
+		restarted := rules.NewHistory()
+		for _, e := range log {
+			restarted.Add(e)
+		}
+		log = append(log, restarted.Record(all, events[cut:]...)...)
+		if fmt.Sprint(log) != fmt.Sprint(whole) {
+			t.Fatalf("cut at %d:\n%v\nwhole:\n%v", cut, log, whole)
+		}
+	})
+}
+
+func TestCountIsWhatTheRuleWouldHaveDone(t *testing.T) {
+	r := rule("twice", onFailures(2, 3600), cooldown(300))
+	var log []plan.Event
+	for _, at := range []int{0, 60, 120, 400} {
+		log = append(log, instanceEvent(event.InstanceFailed, "train", at), instanceEvent(event.InstanceRunning, "train", at))
+	}
+	n, on := rules.Count(r, rules.NewHistory().Record([]*schema.HookRule{rule("old", onFailures(2, 3600))}, log...))
+	require.Equal(t, 2, n)
+	require.Equal(t, []rules.Resource{{Kind: schema.KindInstance, Tenant: "physics", ProjectID: "physics.lhc", App: "slurm",
+		Name: "physics.lhc/train"}}, on)
+}
+
+func TestThresholdMakesOneEventAtItsBeginAndEnd(t *testing.T) {
+	above := 90
+	r := rule("hot", schema.HookWhen{Threshold: &schema.HookThreshold{Metric: schema.MetricLoad, Above: &above, ForSeconds: 60}})
+	all := []*schema.HookRule{r, rule("other", onEvent(event.NodeThresholdExceeded))}
+	h, s := rules.NewHistory(), rules.NewSampler()
+	var got []string
+	sample := func(after int, load float64) {
+		m := &nodes.Measured{Load: &load}
+		if load < 0 {
+			m = nil // no answer
+		}
+		events := s.Sample(h, all, "n1", "abc", rules.Values(m), start.Add(time.Duration(after)*time.Second))
+		for _, e := range h.Record(all, events...) {
+			f, _ := rules.Firing(e)
+			got = append(got, fmt.Sprintf("%d %s %s", after, e.EventType, f.Rule))
+		}
+	}
+	for at, load := range []float64{91, 91, 91, 90, 91, 91, -1, 91, 91, 91, 91, 91, 91, 91, -1, 92, 90, 91} {
+		sample(20*at, load)
+	}
+	require.Equal(t, []string{
+		"200 berth.node.threshold_exceeded ", "200 berth.rule.fired hot", "200 berth.rule.fired other",
+		"320 berth.node.threshold_ended "}, got)
+	require.Empty(t, s.Sample(h, nil, "n1", "abc", rules.Values(&nodes.Measured{}), start), "no rule, no event")
+}
+
+func TestValuesOfANode(t *testing.T) {
+	load := 1.5
+	require.Equal(t, map[string]float64{schema.MetricLoad: 1.5, schema.MetricMemoryAvailable: 2048, schema.MetricDiskFree: 3,
+		schema.MetricClockOffset: 7}, rules.Values(&nodes.Measured{Load: &load, AvailableMiB: 2048, ClockOffset: -7,
+		Disks: []nodes.Disk{{FreeGiB: 9}, {FreeGiB: 3}, {FreeGiB: 5}}}))
+	require.Empty(t, rules.Values(nil))
+	require.Subset(t, schema.NodeMetrics(), []string{schema.MetricLoad, schema.MetricMemoryAvailable, schema.MetricDiskFree,
+		schema.MetricClockOffset})
+}
