@@ -156,7 +156,7 @@ type QueueMapping struct {
 }
 
 // HookRule does something when something happens, the same each time
-// (requirement E8). It is a declaration only: nothing is triggered yet.
+// (requirement E8).
 type HookRule struct {
 	Header
 	Spec HookRuleSpec
@@ -201,19 +201,19 @@ type HookEffect struct {
 	Action  *HookAction  `json:"action,omitempty"`
 }
 
-// HookAlert tells people.
+// HookAlert informs people.
 type HookAlert struct {
 	Severity string `json:"severity"` // info, warning or critical
 	Summary  string `json:"summary"`
 }
 
-// HookWebhook tells a machine.
+// HookWebhook informs a program.
 type HookWebhook struct {
 	URL    string `json:"url"`
 	Secret string `json:"secret,omitempty"` // name of the secret that signs the body
 }
 
-// HookAction asks for an operation on the member or instance the rule fired for.
+// HookAction asks for an operation on the unit that the rule fired for, or on each member on that node.
 type HookAction struct {
-	Operation string `json:"operation"` // drain, restart, replace or retry
+	Operation string `json:"operation"` // drain, cordon, restart, replace or retry
 }

@@ -315,23 +315,65 @@ func (r platformRules) queues(s *schema.QueueMapSpec) {
 	}
 }
 
+// minActionCooldown keeps a rule from answering the failure of its own action at once, and so on.
+const minActionCooldown = 60
+
 func (r platformRules) hook(s *schema.HookRuleSpec) {
 	r.repeated("spec.apps", s.Apps)
 	r.repeated("spec.applies_to", s.AppliesTo)
 	w := &s.When
 	r.exactlyOne("spec.when", []string{"event", "threshold", "repeated_failure"}, w.Event != "", w.Threshold != nil,
 		w.RepeatedFailure != nil)
-	if w.Event != "" {
-		var types []string
-		for _, d := range event.Definitions() {
-			types = append(types, string(d.Type))
-		}
-		r.listed("spec.when.event", w.Event, types, "no event", "there is "+strings.Join(types, ", "))
-	}
+	kind := r.hookEvent(w)
 	if t := w.Threshold; t != nil {
 		r.exactlyOne("spec.when.threshold", []string{"above", "below"}, t.Above != nil, t.Below != nil)
 	}
-	for i, e := range s.Then {
-		r.exactlyOne(Item("spec.then", i), []string{"alert", "webhook", "action"}, e.Alert != nil, e.Webhook != nil, e.Action != nil)
+	onUnit, onNode := w.RepeatedFailure != nil || kind != "" && kind != schema.KindNode, w.Threshold != nil || kind == schema.KindNode
+	if onNode && len(s.Apps) > 0 {
+		r.needless("spec.apps", "never matches: a node belongs to no app; leave it out")
 	}
+	if onNode && len(s.AppliesTo) > 0 {
+		r.needless("spec.applies_to", "never matches: a node belongs to no tenant; leave it out")
+	}
+	for i, e := range s.Then {
+		at := Item("spec.then", i)
+		r.exactlyOne(at, []string{"alert", "webhook", "action"}, e.Alert != nil, e.Webhook != nil, e.Action != nil)
+		if e.Action == nil {
+			continue
+		}
+		if s.CooldownSeconds < minActionCooldown {
+			r.broken("spec.cooldown_seconds", "is %d: a rule with an action waits at least %d s before it acts on the same resource again",
+				s.CooldownSeconds, minActionCooldown)
+		}
+		if onUnit && !schema.IsOfUnit(e.Action.Operation) {
+			r.broken(at+".action.operation", "%s is for members on a node: name retry, or an event or a threshold of nodes",
+				e.Action.Operation)
+		}
+		if onNode && schema.IsOfUnit(e.Action.Operation) {
+			r.broken(at+".action.operation", "%s is for an instance or a shared runtime, and spec.when is about nodes",
+				e.Action.Operation)
+		}
+	}
+}
+
+// hookEvent checks the event of a rule, and returns the kind of its resource; "": the rule has none.
+func (r platformRules) hookEvent(w *schema.HookWhen) (kind schema.Kind) {
+	if w.Event == "" {
+		return ""
+	}
+	if event.Type(w.Event).IsOfRule() {
+		r.broken("spec.when.event", "is about a rule, and no rule fires on that")
+		return ""
+	}
+	var types []string
+	for _, d := range event.Definitions() {
+		if !d.Type.IsOfRule() {
+			types = append(types, string(d.Type))
+		}
+		if string(d.Type) == w.Event {
+			kind = d.Kind
+		}
+	}
+	r.listed("spec.when.event", w.Event, types, "no event", "there is "+strings.Join(types, ", "))
+	return kind
 }
