@@ -52,6 +52,7 @@ func (f *enforcer) putInForce(ctx context.Context, c decidedChange) error {
 		return err
 	}
 	c.origin.requesters = f.requesters(ctx, c.next, c.units, c.origin.requesters)
+	f.loadRules(ctx, c.next)
 	f.carryOut(c.effects())
 	f.last = &enforced{memory, c.units}
 	return nil
@@ -181,6 +182,7 @@ func (f *enforcer) carryOut(e effects) {
 func (f *enforcer) recordDecision(e effects) {
 	f.status.Decision.Lock()
 	defer f.status.Decision.Unlock()
+	f.status.SetRules(e.state.Desired.HookRules())
 	for _, key := range e.change.units {
 		f.recorder.update(key, func(prev *plan.Status) (plan.Status, bool) { return e.change.status(key, prev), true })
 	}

@@ -83,8 +83,17 @@ func (h *History) read(e plan.Event) (d event.Definition, s subject, about Resou
 	return d, s, about, true
 }
 
+// Counts reports whether Add does anything with an event.
+func (h *History) Counts(e plan.Event) bool {
+	d, ok := h.definitions[event.Type(e.EventType)]
+	return ok && (d.IsFailure() || d.Type.IsOfRule() || d.Type == event.NodeThresholdExceeded || d.Type == event.NodeThresholdEnded)
+}
+
 // Add adds an event of the log. Events are added in the order of the log.
 func (h *History) Add(e plan.Event) {
+	if !h.Counts(e) {
+		return
+	}
 	d, s, about, ok := h.read(e)
 	if !ok {
 		return

@@ -1,0 +1,139 @@
+package status
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/reconciler/rules"
+	"berth/schema"
+)
+
+// ruleLog follows the event log for the rules in force (requirement E8). The lock of pending guards it.
+type ruleLog struct {
+	inForce []*schema.HookRule
+	history *rules.History // nil before it is read
+	sampler *rules.Sampler
+	// meanwhile are the events that are recorded while the history is read; nil: it is not being read.
+	meanwhile []plan.Event
+}
+
+func newRuleLog() *ruleLog { return &ruleLog{sampler: rules.NewSampler()} }
+
+// record returns events, each followed by the firings of rules on it.
+func (l *ruleLog) record(events []plan.Event) []plan.Event {
+	if l.meanwhile != nil {
+		l.meanwhile = append(l.meanwhile, events...)
+	}
+	if l.history == nil {
+		return events
+	}
+	return l.history.Record(l.inForce, events...)
+}
+
+// SetRules sets the rules in force. LoadRules was called before if there are any. Events that are recorded from now on make them
+// fire.
+func (w *Writer) SetRules(all []*schema.HookRule) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rules.inForce = all
+}
+
+// LoadRules reads what rules need to know of the events before, unless it is known. It costs the events of rules.Window, so that an
+// estate without rules does not call it. If the log cannot be read whole, rules count from where it can: an unreadable line
+// holds no decision.
+func (w *Writer) LoadRules(ctx context.Context) {
+	w.mu.Lock()
+	tip, isKnown := w.tip.commit, w.rules.history != nil
+	if !isKnown {
+		w.rules.meanwhile = append([]plan.Event{}, w.events...)
+	}
+	w.mu.Unlock()
+	if isKnown {
+		return
+	}
+	before, err := w.readForRules(ctx, tip)
+	if err != nil && ctx.Err() == nil {
+		w.o.Log.Warn("event log read in part; rules count events from where it could be read", "error", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h, seen := rules.NewHistory(), map[string]bool{}
+	for _, e := range slices.Concat(before, w.rules.meanwhile) {
+		if !seen[e.EventID] {
+			seen[e.EventID] = true
+			h.Add(e)
+		}
+	}
+	w.rules.history, w.rules.meanwhile = h, nil
+}
+
+// readForRules returns the events at a commit that rules count, oldest first.
+func (w *Writer) readForRules(ctx context.Context, tip string) (out []plan.Event, err error) {
+	log, ok := w.o.Repo.(reconciler.EventReader)
+	if !ok || tip == "" {
+		return nil, nil
+	}
+	h := rules.NewHistory()
+	for e, failed := range log.EventsSince(ctx, tip, w.o.Now().Add(-rules.Window)) {
+		if failed != nil {
+			err = failed
+			break
+		}
+		if h.Counts(e) {
+			out = append(out, e)
+		}
+	}
+	slices.Reverse(out)
+	return out, err
+}
+
+// Sample records the events of a sample of a node's metrics. No values: the node did not answer.
+func (w *Writer) Sample(node, revision string, values map[string]float64, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.rules.history == nil {
+		return
+	}
+	events := w.rules.sampler.Sample(w.rules.history, w.rules.inForce, node, revision, values, now)
+	for i := range events {
+		events[i].CorrelationID = reconciler.CorrelationID(revision)
+	}
+	if len(events) > 0 {
+		w.addEvents(events...)
+		w.urgent = true
+		w.change("")
+	}
+}
+
+// PendingEffects returns the effects of durable firings that have no outcome yet.
+func (w *Writer) PendingEffects() []rules.Pending {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.rules.history == nil {
+		return nil
+	}
+	return slices.DeleteFunc(w.rules.history.Pending(), func(p rules.Pending) bool {
+		return slices.ContainsFunc(w.events, func(e plan.Event) bool { return e.EventID == p.Firing.EventID })
+	})
+}
+
+// logFirings logs the firings among events that are on the remote.
+func (w *Writer) logFirings(events []plan.Event) {
+	for _, e := range events {
+		f, ok := rules.Firing(e)
+		if !ok {
+			continue
+		}
+		log := w.o.Log.With("rule", f.Rule, "resource", strings.ToLower(f.ResourceKind)+" "+f.ResourceName, "trigger", f.TriggerType,
+			"severity", f.Severity, "summary", f.Summary, "effects", f.Effect, "correlation_id", e.CorrelationID, "event_id", e.EventID)
+		if f.Severity == "" || f.Severity == "info" {
+			log.Info("rule fired")
+		} else {
+			log.Warn("rule fired")
+		}
+	}
+}
