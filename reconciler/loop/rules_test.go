@@ -1,10 +1,15 @@
 package loop_test
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler/loop"
 	"berth/reconciler/nodes"
 	"berth/reconciler/plan"
 	"berth/reconciler/rules"
@@ -50,4 +55,109 @@ func TestRuleInForceFires(t *testing.T) {
 	w.eventually("the second one fires", func() bool { return len(w.firings()) >= 2 })
 	require.Equal(t, []string{"up physics.lab/train apps.instance.running", "up physics.lab/test apps.instance.running"}, w.firings())
 	w.noEventTwice()
+}
+
+// outcomes returns what came of the effects of firings, as "effect status reason".
+func (w *world) outcomes() (out []string) {
+	for _, e := range w.events() {
+		var p event.Rule
+		if e.EventType == string(event.RuleDone) || e.EventType == string(event.RuleFailed) {
+			require.NoError(w.t, json.Unmarshal(e.Payload, &p))
+			out = append(out, p.Effect+" "+p.Status+" "+p.FailureReason)
+		}
+	}
+	return out
+}
+
+// sent is a receiver of webhooks that answers with errors first.
+type sent struct {
+	mu     sync.Mutex
+	errs   []error
+	all    []loop.Webhook
+	forbid bool
+}
+
+func (s *sent) send(_ context.Context, w loop.Webhook) (again bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, w)
+	if len(s.errs) > 0 {
+		err, s.errs = s.errs[0], s.errs[1:]
+	}
+	return !s.forbid, err
+}
+
+func (s *sent) hook(o *loop.Options) { o.Hooks.Webhook = s.send }
+
+const upWebhook = "{when: {event: apps.instance.running}, then: [{webhook: {url: \"https://pager.example/x\", secret: key}}]}"
+
+// A webhook is sent after its firing is on berth/status, again with the same id until it is taken, and not again after a restart.
+func TestWebhookOfARuleIsSentOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(hookRule("up", upWebhook))
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	s := &sent{errs: []error{errors.New("503")}}
+	var durable []bool
+	d := w.start(func(o *loop.Options) {
+		o.Hooks.Webhook = func(ctx context.Context, h loop.Webhook) (bool, error) {
+			durable = append(durable, len(w.firings()) == 1)
+			return s.send(ctx, h)
+		}
+	})
+	w.eventually("an outcome", func() bool { return len(w.outcomes()) > 0 })
+	require.NoError(t, d.stop())
+	require.Equal(t, []bool{true, true}, durable)
+	require.Equal(t, []string{"webhook https://pager.example/x done "}, w.outcomes())
+	require.Len(t, s.all, 2)
+	require.Equal(t, s.all[0], s.all[1])
+	require.Equal(t, "key", s.all[0].Secret)
+	var body plan.Event
+	require.NoError(t, json.Unmarshal(s.all[0].Body, &body))
+	f, ok := rules.Firing(body)
+	require.True(t, ok)
+	require.Equal(t, body.EventID+"-0", s.all[0].ID)
+	require.Equal(t, "physics.lab/train", f.ResourceName)
+	d = w.start(s.hook)
+	d.ready()
+	commit := w.put(map[string]string{"README.md": "x"})
+	w.eventually("a commit later", func() bool { return w.revision().Commit == commit })
+	require.Len(t, s.all, 2)
+}
+
+// A webhook that is due when the daemon is killed is sent by the next one; what is refused is recorded with its reason.
+func TestDueWebhookIsSentByTheNextDaemon(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(hookRule("up", upWebhook))
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	hanging := func(o *loop.Options) {
+		o.Hooks.Webhook = func(ctx context.Context, _ loop.Webhook) (bool, error) {
+			<-ctx.Done()
+			return true, ctx.Err()
+		}
+	}
+	d := w.start(hanging)
+	w.eventually("fired", func() bool { return len(w.firings()) == 1 })
+	require.NoError(t, d.stop())
+	require.Empty(t, w.outcomes())
+	s := &sent{errs: []error{errors.New("404 Not Found")}, forbid: true}
+	w.start(s.hook)
+	w.eventually("refused", func() bool { return len(w.outcomes()) > 0 })
+	require.Equal(t, []string{"webhook https://pager.example/x failed 404 Not Found"}, w.outcomes())
+	require.Len(t, s.all, 1)
+}
+
+func TestWebhookWithoutConfigurationFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(hookRule("up", upWebhook))
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.start()
+	w.eventually("refused", func() bool { return len(w.outcomes()) > 0 })
+	require.Equal(t, []string{"webhook https://pager.example/x failed no webhook is sent: add its host to rules.hosts in berth.yaml"},
+		w.outcomes())
 }
