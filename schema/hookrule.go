@@ -34,6 +34,23 @@ func (r *HookRule) Covers(app, tenant, projectID string) bool {
 	return len(to) == 0 || tenant != "" && slices.Contains(to, tenant) || projectID != "" && slices.Contains(to, projectID)
 }
 
+// Covered returns the declared units and nodes of some kinds that a rule covers, sorted.
+func (d *Desired) Covered(r *HookRule, kinds ...Kind) (keys []Key) {
+	add := func(key Key, app string) {
+		if slices.Contains(kinds, key.Kind) && r.Covers(app, key.Tenant, key.ProjectID()) {
+			keys = append(keys, key)
+		}
+	}
+	for key, of := range d.units() {
+		add(key, of.app)
+	}
+	for _, n := range d.Platform.Nodes {
+		add(n.Key, "")
+	}
+	slices.SortFunc(keys, Key.Compare)
+	return keys
+}
+
 // Alert returns the first alert of the rule, or nil.
 func (r *HookRule) Alert() *HookAlert {
 	for _, e := range r.Spec.Then {

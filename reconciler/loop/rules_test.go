@@ -18,8 +18,8 @@ import (
 
 // hookRule returns a file with a rule.
 func hookRule(name, spec string) map[string]string {
-	return map[string]string{"platform/hooks/" + name + ".yaml": "apiVersion: berth/v1\nkind: HookRule\nmetadata: {name: " + name + "}\nspec: " +
-		spec + "\n"}
+	return map[string]string{"platform/hooks/" + name + ".yaml": "apiVersion: berth/v1\nkind: HookRule\nmetadata: {name: " + name +
+		"}\nspec: " + spec + "\n"}
 }
 
 // firings returns the firings on berth/status, as "rule resource trigger".

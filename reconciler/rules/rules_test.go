@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -40,8 +41,8 @@ func cooldown(seconds int) func(*schema.HookRule) {
 
 // instanceEvent is an event of an instance, some seconds after the start.
 func instanceEvent(t event.Type, name string, after int) plan.Event {
-	payload, _ := json.Marshal(event.Instance{OrgID: "physics", ProjectID: "physics.lhc", AppSlug: "slurm", ResourceName: "physics.lhc/" + name,
-		Revision: "abc"})
+	payload, _ := json.Marshal(event.Instance{OrgID: "physics", ProjectID: "physics.lhc", AppSlug: "slurm",
+		ResourceName: "physics.lhc/" + name, Revision: "abc"})
 	return plan.Event{EventID: fmt.Sprintf("%032x", after*1000+len(name)), EventType: string(t), CorrelationID: "c1", Payload: payload,
 		OccurredAt: start.Add(time.Duration(after) * time.Second)}
 }
@@ -241,4 +242,47 @@ func TestValuesOfANode(t *testing.T) {
 	require.Empty(t, rules.Values(nil))
 	require.Subset(t, schema.NodeMetrics(), []string{schema.MetricLoad, schema.MetricMemoryAvailable, schema.MetricDiskFree,
 		schema.MetricClockOffset})
+}
+
+func TestChangedRuleShowsWhatItCoversAndHowOftenItWouldHaveFired(t *testing.T) {
+	desired := func(all ...*schema.HookRule) *schema.Desired {
+		d := &schema.Desired{Platform: &schema.Platform{Others: schema.Others{}, Nodes: map[string]*schema.Node{}},
+			Tenants: map[string]*schema.TenantEstate{"physics": {Projects: map[string]*schema.ProjectEstate{"lhc": {
+				Instances: map[string]*schema.Instance{}}}}}}
+		for i := range 7 {
+			one := &schema.Instance{Spec: schema.InstanceSpec{App: "slurm"}}
+			one.Key = schema.InstanceKey("physics", "lhc", fmt.Sprintf("i%d", i))
+			d.Tenants["physics"].Projects["lhc"].Instances[one.Key.Name] = one
+		}
+		node := &schema.Node{}
+		node.Key = schema.Key{Kind: schema.KindNode, Name: "n1"}
+		d.Platform.Nodes["n1"] = node
+		for _, r := range all {
+			d.Platform.Others["platform/hooks/"+r.Key.Name+".yaml"] = r
+		}
+		return d
+	}
+	log := []plan.Event{instanceEvent(event.InstanceFailed, "i1", 0), instanceEvent(event.InstanceFailed, "i1", 10)}
+	above := 1
+	same := rule("same", onEvent(event.InstanceFailed))
+	after := desired(same, rule("twice", onFailures(2, 60)),
+		rule("nobody", onEvent(event.InstanceFailed), func(r *schema.HookRule) { r.Spec.Apps = []string{"other"} }),
+		rule("hot", schema.HookWhen{Threshold: &schema.HookThreshold{Metric: schema.MetricLoad, Above: &above}}))
+	reads := 0
+	notes := rules.Preview(desired(same), after, func() ([]plan.Event, error) { reads++; return log, nil })
+	var got []string
+	for _, n := range notes {
+		require.Equal(t, schema.SeverityNote, n.Severity)
+		got = append(got, n.Message)
+	}
+	require.Equal(t, []string{
+		"spec.when: covers n1; how often it would have fired is unknown, as metrics are not recorded",
+		"spec.when: covers nothing that is declared now; in the last 7 days it would have fired 0 times",
+		"spec.when: covers physics.lhc/i0, physics.lhc/i1, physics.lhc/i2, physics.lhc/i3, physics.lhc/i4 and 2 more; " +
+			"in the last 7 days it would have fired once, on physics.lhc/i1",
+	}, got)
+	require.Equal(t, 1, reads)
+	require.Empty(t, rules.Preview(after, after, nil), "no rule changed")
+	notes = rules.Preview(desired(), desired(same), func() ([]plan.Event, error) { return log, errors.New("damaged") })
+	require.Contains(t, notes[0].Message, "would have fired 2 times, on physics.lhc/i1 by the events that can be read here: damaged")
 }

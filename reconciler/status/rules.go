@@ -72,18 +72,36 @@ func (w *Writer) LoadRules(ctx context.Context) {
 }
 
 // readForRules returns the events at a commit that rules count, oldest first.
-func (w *Writer) readForRules(ctx context.Context, tip string) (out []plan.Event, err error) {
-	log, ok := w.o.Repo.(reconciler.EventReader)
-	if !ok || tip == "" {
+func (w *Writer) readForRules(ctx context.Context, tip string) ([]plan.Event, error) {
+	return EventsOfRules(ctx, w.o.Repo, tip, w.o.Now(), rules.NewHistory().Counts)
+}
+
+// LastEvents returns the events of the last seven days on the branch, oldest first. After an error it returns those that could be
+// read.
+func (w *Writer) LastEvents() ([]plan.Event, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lastEventsTimeout)
+	defer cancel()
+	return EventsOfRules(ctx, w.o.Repo, w.Tip(), w.o.Now(), func(plan.Event) bool { return true })
+}
+
+// lastEventsTimeout bounds the reading of the event log for a pull request.
+const lastEventsTimeout = 20 * time.Second
+
+// EventsOfRules returns the events at a commit of berth/status that rules can look back on and that match, oldest first. After an
+// error it returns those that could be read.
+func EventsOfRules(
+	ctx context.Context, repo any, commit string, now time.Time, matches func(plan.Event) bool,
+) (out []plan.Event, err error) {
+	log, ok := repo.(reconciler.EventReader)
+	if !ok || commit == "" {
 		return nil, nil
 	}
-	h := rules.NewHistory()
-	for e, failed := range log.EventsSince(ctx, tip, w.o.Now().Add(-rules.Window)) {
+	for e, failed := range log.EventsSince(ctx, commit, now.Add(-rules.Window)) {
 		if failed != nil {
 			err = failed
 			break
 		}
-		if h.Counts(e) {
+		if matches(e) {
 			out = append(out, e)
 		}
 	}
