@@ -130,6 +130,7 @@ var kinds = []KindInfo{
 	{
 		Kind: KindHookRule, Rank: lastRank, create: document[HookRule], Permission: "hooks.write",
 		Places: places("platform/hooks/{name}.yaml"),
+		Status: places("platform/hooks/{name}.yaml"),
 	},
 	{
 		Kind: KindInstance, Rank: 9, create: document[Instance], Removal: RemovalEnds, Unit: true,

@@ -29,6 +29,7 @@ type enforcer struct {
 	history     history
 	attachments attachments
 	queueMaps   queueMaps
+	hookRules   hookRules
 	last        *enforced // nil: this process has put nothing in force
 }
 
@@ -190,6 +191,7 @@ func (f *enforcer) recordDecision(e effects) {
 	f.status.Announce(e.events...)
 	f.attachments.record(e.state)
 	f.queueMaps.record(e.state, e.change.merged, f.today())
+	f.hookRules.record(e.state, e.change.origin)
 	f.status.Revise(func(rev *reconciler.Revision) {
 		rev.Commit, rev.InForce, rev.Frozen = e.state.Main, e.state.InForce, ""
 		rev.Held, rev.HeldMore = e.state.Held, 0

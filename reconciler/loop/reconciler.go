@@ -64,6 +64,7 @@ func New(o Options) *Reconciler {
 		enforcer: &enforcer{
 			recorder: recorder, inForce: r.inForce, decider: decider, authors: authors, metrics: o.Metrics, history: history,
 			attachments: attachments{status: r.status, queues: r.queues}, queueMaps: queueMaps{recorder, o.Metrics, o.Hooks.QueueMap},
+			hookRules: hookRules{recorder},
 		},
 	}
 	r.usage = &usageCollector{
@@ -72,7 +73,7 @@ func New(o Options) *Reconciler {
 	}
 	r.liveUsage = &liveUsage{usageCollector: r.usage}
 	r.nodes = newNodeObserver(&o, recorder, r.inForce)
-	r.effects = newRuleEffects(&o, recorder, r.inForce)
+	r.effects = newRuleEffects(&o, recorder, r.inForce, ruleActions{recorder, r.inForce, decider.Permissions(), r.RequestOperation})
 	r.units = &unitTask{
 		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag},
 		attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,

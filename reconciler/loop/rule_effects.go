@@ -34,6 +34,7 @@ type ruleEffects struct {
 	*recorder
 	inForce *inForce
 	send    func(context.Context, Webhook) (again bool, err error) // nil: webhooks are not configured
+	actions ruleActions
 	slots   chan struct{}
 }
 
@@ -42,8 +43,8 @@ type effectKey struct {
 	number int
 }
 
-func newRuleEffects(o *Options, r *recorder, f *inForce) *ruleEffects {
-	return &ruleEffects{recorder: r, inForce: f, send: o.Hooks.Webhook, slots: make(chan struct{}, effectSlots)}
+func newRuleEffects(o *Options, r *recorder, f *inForce, a ruleActions) *ruleEffects {
+	return &ruleEffects{recorder: r, inForce: f, send: o.Hooks.Webhook, actions: a, slots: make(chan struct{}, effectSlots)}
 }
 
 // run carries out effects until ctx ends. An effect is due once its firing is on the branch, which moves the tip.
@@ -129,7 +130,7 @@ func (e *ruleEffects) try(ctx context.Context, p rules.Pending) (again bool, err
 		return e.send(ctx, Webhook{URL: effect.Webhook.URL, Secret: effect.Webhook.Secret, ID: fmt.Sprintf("%s-%d", p.Firing.EventID, p.Number),
 			Body: body})
 	}
-	return false, fmt.Errorf("this version of Berth does not do this")
+	return e.actions.try(ctx, rule, effect.Action.Operation, p.Firing)
 }
 
 // find returns the rule in force of an effect and the effect; nil if the rule has it no more.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +16,8 @@ import (
 	"berth/reconciler/nodes"
 	"berth/reconciler/plan"
 	"berth/reconciler/rules"
+	"berth/runtimes"
+	"berth/schema/audit"
 	"berth/schema/event"
 )
 
@@ -160,4 +165,76 @@ func TestWebhookWithoutConfigurationFails(t *testing.T) {
 	w.eventually("refused", func() bool { return len(w.outcomes()) > 0 })
 	require.Equal(t, []string{"webhook https://pager.example/x failed no webhook is sent: add its host to rules.hosts in berth.yaml"},
 		w.outcomes())
+}
+
+// load sets what the hosts report as their load.
+func (w *world) load(node string, load *atomic.Int64) {
+	w.world.SetFacts(node, func(f *runtimes.HostFacts) { f.Load = &runtimes.LoadFacts{One: float64(load.Load())} })
+}
+
+func hotRule(above int, operation string) string {
+	return fmt.Sprintf("{when: {threshold: {metric: node_load, above: %d}}, then: [{action: {operation: %s}}]}", above, operation)
+}
+
+// The action of a rule about a node is done once for each member on it, under the name of the rule.
+func TestActionOfARuleIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start(w.observed)
+	w.trains(1)
+	var load atomic.Int64
+	w.load(w.status("train").Members[1].Node, &load)
+	w.put(hookRule("hot", hotRule(10, "restart")))
+	load.Store(11)
+	w.eventually("an outcome", func() bool { return len(w.outcomes()) > 0 })
+	require.Equal(t, []string{"restart done "}, w.outcomes())
+	w.eventually("restarted", func() bool { return w.world.Calls("restart") == 1 })
+	require.NoError(t, d.stop())
+	o := w.status("train").Operations[0]
+	require.Equal(t, "hook/hot", o.RequestedBy)
+	require.Equal(t, "worker-0", o.Spec.Member)
+	require.Equal(t, plan.OperationDone, o.Phase)
+	i := slices.IndexFunc(w.audited(), func(r audit.Record) bool { return r.Action == "operation.restart" })
+	require.Equal(t, "hook/hot", w.audited()[i].Actor)
+	d = w.start(w.observed)
+	d.ready()
+	commit := w.put(map[string]string{"README.md": "x"})
+	w.eventually("a commit later", func() bool { return w.revision().Commit == commit })
+	require.Equal(t, 1, w.world.Calls("restart"))
+	require.Len(t, w.firings(), 1)
+}
+
+// A rule acts with the permissions that the user who brought it has when it fires.
+func TestActionOfARuleNeedsThePermissionsOfItsAuthor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root := newSigner(t, w)
+	w.start(governed(root), w.observed)
+	w.eventually("adopted", func() bool { return len(w.audited()) == 1 })
+	const glass = "x\n\nBreak-Glass: nobody else is there"
+	path, text := instance("train", 1)
+	const roles = "tenants/physics/roles.yaml"
+	member := roleBinding("    - {login: root, role: tenant_admin, signing_keys: [\"" + root.publicKey + "\"]}\n")
+	root.push(glass, map[string]string{path: text, roles: member})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	var load atomic.Int64
+	w.load(w.status("train").Members[1].Node, &load)
+	root.push("rules", hookRule("hot", hotRule(10, "restart")))
+	root.push("rules", hookRule("hotter", hotRule(20, "drain")))
+	w.eventually("in force", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	load.Store(11)
+	w.eventually("an outcome", func() bool { return len(w.outcomes()) == 1 })
+	require.Equal(t, []string{"restart done "}, w.outcomes())
+	root.push(glass, map[string]string{roles: ""})
+	w.eventually("the role is gone", func() bool { return w.revision().Commit == w.git.Tip("main") && len(w.heldReasons()) == 0 })
+	load.Store(21)
+	w.eventually("an outcome", func() bool { return len(w.outcomes()) == 2 })
+	require.Contains(t, w.outcomes()[1], "drain failed drain on Instance physics.lab/train needs apps.instance.member.operate, and root, "+
+		"who brought the rule, lacks it")
+	require.Len(t, w.status("train").Operations, 1)
+	w.eventually("the refusal is audited", func() bool {
+		return slices.ContainsFunc(w.audited(), func(r audit.Record) bool {
+			return r.Action == "operation.drain" && r.Actor == "hook/hotter" && r.Verdict == audit.Denied
+		})
+	})
 }
