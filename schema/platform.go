@@ -1,6 +1,9 @@
 package schema
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Site is a place with nodes: one or more regions under one roof (requirement
 // E13). It is a declaration only: placement goes by regions.
@@ -177,7 +180,18 @@ type HookWhen struct {
 	Event           string           `json:"event,omitempty"` // a type of event, such as apps.instance.failed
 	Threshold       *HookThreshold   `json:"threshold,omitempty"`
 	RepeatedFailure *RepeatedFailure `json:"repeated_failure,omitempty"`
+	Absence         *HookAbsence     `json:"absence,omitempty"`
 }
+
+// HookAbsence is an event that one object does not have within a while after another one.
+type HookAbsence struct {
+	Event         string `json:"event"`
+	After         string `json:"after,omitempty"` // begins the wait; empty: Event
+	WithinSeconds int    `json:"within_seconds"`
+}
+
+// Begin is the type of the event that begins the wait.
+func (a *HookAbsence) Begin() string { return cmp.Or(a.After, a.Event) }
 
 // HookThreshold is a metric above or below a value for a while: exactly one of
 // Above and Below.

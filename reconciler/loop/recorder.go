@@ -34,8 +34,8 @@ func (r *recorder) today() string { return r.now().UTC().Format(time.DateOnly) }
 
 // loadRules has the status writer read what the rules of a state need to know of earlier events.
 func (r *recorder) loadRules(ctx context.Context, st *reconciler.State) {
-	if len(st.Desired.HookRules()) > 0 {
-		r.status.LoadRules(ctx)
+	if all := st.Desired.HookRules(); len(all) > 0 {
+		r.status.LoadRules(ctx, all)
 	}
 }
 

@@ -35,7 +35,9 @@ type ruleEffects struct {
 	inForce *inForce
 	send    func(context.Context, Webhook) (again bool, err error) // nil: webhooks are not configured
 	actions ruleActions
-	slots   chan struct{}
+	// interval is the time between two looks for events that are missing.
+	interval time.Duration
+	slots    chan struct{}
 }
 
 type effectKey struct {
@@ -44,16 +46,19 @@ type effectKey struct {
 }
 
 func newRuleEffects(o *Options, r *recorder, f *inForce, a ruleActions) *ruleEffects {
-	return &ruleEffects{recorder: r, inForce: f, send: o.Hooks.Webhook, actions: a, slots: make(chan struct{}, effectSlots)}
+	return &ruleEffects{recorder: r, inForce: f, send: o.Hooks.Webhook, actions: a, interval: o.Settings.Heartbeat,
+		slots: make(chan struct{}, effectSlots)}
 }
 
-// run carries out effects until ctx ends. An effect is due once its firing is on the branch, which moves the tip.
+// run carries out effects until ctx ends, and has absences found. An effect is due once its firing is on the branch, which moves the tip.
 func (e *ruleEffects) run(ctx context.Context) {
 	select {
 	case <-e.inForce.ready:
 	case <-ctx.Done():
 		return
 	}
+	tick := time.NewTicker(e.interval)
+	defer tick.Stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	begun := map[effectKey]bool{}
@@ -69,6 +74,8 @@ func (e *ruleEffects) run(ctx context.Context) {
 		begun = due // an effect that is not due any more has its outcome
 		select {
 		case <-moved:
+		case <-tick.C:
+			e.status.RecordAbsences(e.now())
 		case <-ctx.Done():
 		}
 	}

@@ -238,3 +238,16 @@ func TestActionOfARuleNeedsThePermissionsOfItsAuthor(t *testing.T) {
 		})
 	})
 }
+
+// A rule on an event that is missing fires without an event at that time.
+func TestAbsenceFiresByTheClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(hookRule("lone", "{when: {absence: {event: berth.instance.suspended, after: apps.instance.running, within_seconds: 1}}, "+
+		"then: [{alert: {severity: info, summary: x}}]}"))
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.start(w.observed)
+	w.eventually("fired", func() bool { return len(w.firings()) == 1 })
+	require.Equal(t, []string{"lone physics.lab/train apps.instance.running"}, w.firings())
+}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 func (h *History) Record(rules []*schema.HookRule, events ...plan.Event) []plan.Event {
 	var out []plan.Event
 	for _, e := range events {
+		out = append(out, h.overdue(rules, e)...)
 		h.Add(e)
 		out = append(out, e)
 		for _, r := range rules {
@@ -26,6 +28,66 @@ func (h *History) Record(rules []*schema.HookRule, events ...plan.Event) []plan.
 		}
 	}
 	return out
+}
+
+// overdue adds and returns the firings on events that the resource of an event did not have in time: the event itself may be the one
+// that comes too late.
+func (h *History) overdue(all []*schema.HookRule, e plan.Event) (out []plan.Event) {
+	_, _, about, ok := h.read(e)
+	for _, r := range all {
+		if a := r.Spec.When.Absence; ok && a != nil {
+			if firing, ok := h.absent(r, lastKey{about, event.Type(a.Begin())}, e.OccurredAt); ok {
+				h.Add(firing)
+				out = append(out, firing)
+			}
+		}
+	}
+	return out
+}
+
+// Absent adds and returns the firings on events that are missing at a time.
+func (h *History) Absent(all []*schema.HookRule, now time.Time) (out []plan.Event) {
+	for _, r := range all {
+		a := r.Spec.When.Absence
+		if a == nil {
+			continue
+		}
+		var due []plan.Event
+		for key := range h.last {
+			if firing, ok := h.absent(r, key, now); ok && key.typ == event.Type(a.Begin()) {
+				due = append(due, firing)
+			}
+		}
+		slices.SortFunc(due, func(a, b plan.Event) int {
+			return cmp.Or(a.OccurredAt.Compare(b.OccurredAt), strings.Compare(a.EventID, b.EventID))
+		})
+		for _, firing := range due {
+			h.Add(firing)
+		}
+		out = append(out, due...)
+	}
+	return out
+}
+
+// absent returns the firing of a rule on an event that did not come within its time after the last one that begins the wait. It has
+// the time when the wait ended, whenever that is found out. A rule fires once for each wait.
+func (h *History) absent(r *schema.HookRule, begin lastKey, now time.Time) (plan.Event, bool) {
+	a, began := r.Spec.When.Absence, h.last[begin]
+	at := began.event.OccurredAt.Add(time.Duration(a.WithinSeconds) * time.Second)
+	if began.event.EventID == "" || now.Before(at) || !r.Covers(begin.resource.App, begin.resource.Tenant, begin.resource.ProjectID) {
+		return plan.Event{}, false
+	}
+	if came := h.last[lastKey{begin.resource, event.Type(a.Event)}]; came.number > began.number {
+		return plan.Event{}, false
+	}
+	_, s, about, _ := h.read(began.event)
+	firing := firingOf(r, began.event, s, about)
+	firing.OccurredAt = at
+	last, hasFired := h.fired[firedKey{r.ID(), about}]
+	if hasFired && (!at.After(last) || at.Before(last.Add(time.Duration(r.Spec.CooldownSeconds)*time.Second))) {
+		return plan.Event{}, false
+	}
+	return firing, true
 }
 
 // fire returns the firing of a rule on the event that was added last.
@@ -163,29 +225,28 @@ func (h *History) Pending() []Pending {
 		}
 	}
 	slices.SortFunc(out, func(a, b Pending) int {
-		if c := a.Firing.OccurredAt.Compare(b.Firing.OccurredAt); c != 0 {
-			return c
-		}
-		if c := strings.Compare(a.Firing.EventID, b.Firing.EventID); c != 0 {
-			return c
-		}
-		return a.Number - b.Number
+		return cmp.Or(a.Firing.OccurredAt.Compare(b.Firing.OccurredAt), strings.Compare(a.Firing.EventID, b.Firing.EventID),
+			a.Number-b.Number)
 	})
 	return out
 }
 
 // Count returns how often a rule would have fired on events, given in the order of the log, and on which resources.
 func Count(r *schema.HookRule, events []plan.Event) (n int, on []Resource) {
-	h := NewHistory()
+	h, rule := NewHistory(r), []*schema.HookRule{r}
+	var all []plan.Event
 	for _, e := range events {
-		if event.Type(e.EventType).IsOfRule() {
-			continue // of the rules in force then
+		if !event.Type(e.EventType).IsOfRule() { // those are of the rules in force then
+			all = append(all, h.Record(rule, e)...)
 		}
-		for _, f := range h.Record([]*schema.HookRule{r}, e)[1:] {
-			n++
-			if _, _, about, ok := h.read(f); ok && !slices.Contains(on, about) {
-				on = append(on, about)
-			}
+	}
+	for _, f := range append(all, h.Absent(rule, h.newest)...) {
+		if _, isFiring := Firing(f); !isFiring {
+			continue
+		}
+		n++
+		if _, _, about, ok := h.read(f); ok && !slices.Contains(on, about) {
+			on = append(on, about)
 		}
 	}
 	return n, on

@@ -34,8 +34,22 @@ type History struct {
 	exceeded    map[Crossing]time.Time // thresholds that are exceeded
 	open        map[string]plan.Event  // firings by id, until each of their effects has an outcome
 	outcomes    map[string]int         // of the effects of open firings
+	kept        map[event.Type]bool    // types whose last event is kept, for the absence of others
+	last        map[lastKey]lastEvent
 	newest      time.Time
 	added       int
+}
+
+// lastKey is a resource and a type of event.
+type lastKey struct {
+	resource Resource
+	typ      event.Type
+}
+
+// lastEvent is the last event of a type about a resource.
+type lastEvent struct {
+	event  plan.Event
+	number int // in the order of the log
 }
 
 type firedKey struct {
@@ -46,14 +60,30 @@ type firedKey struct {
 // Crossing is a rule's threshold and a node.
 type Crossing struct{ Rule, Node string }
 
-// NewHistory returns the history of an empty log.
-func NewHistory() *History {
-	h := &History{definitions: map[event.Type]event.Definition{}, failures: map[Resource][]time.Time{}, fired: map[firedKey]time.Time{},
+// NewHistory returns the history of an empty log, for rules whose absences are among those of all.
+func NewHistory(all ...*schema.HookRule) *History {
+	h := &History{kept: map[event.Type]bool{}, last: map[lastKey]lastEvent{},
+		definitions: map[event.Type]event.Definition{}, failures: map[Resource][]time.Time{}, fired: map[firedKey]time.Time{},
 		exceeded: map[Crossing]time.Time{}, open: map[string]plan.Event{}, outcomes: map[string]int{}}
 	for _, d := range event.Definitions() {
 		h.definitions[d.Type] = d
 	}
+	for _, r := range all {
+		if a := r.Spec.When.Absence; a != nil {
+			h.kept[event.Type(a.Event)], h.kept[event.Type(a.Begin())] = true, true
+		}
+	}
 	return h
+}
+
+// Keeps reports whether the history has what rules need to know. If not, it has to be read again for them.
+func (h *History) Keeps(all []*schema.HookRule) bool {
+	for t := range NewHistory(all...).kept {
+		if !h.kept[t] {
+			return false
+		}
+	}
+	return true
 }
 
 // subject has the fields of a payload that name its resource.
@@ -86,7 +116,8 @@ func (h *History) read(e plan.Event) (d event.Definition, s subject, about Resou
 // Counts reports whether Add does anything with an event.
 func (h *History) Counts(e plan.Event) bool {
 	d, ok := h.definitions[event.Type(e.EventType)]
-	return ok && (d.IsFailure() || d.Type.IsOfRule() || d.Type == event.NodeThresholdExceeded || d.Type == event.NodeThresholdEnded)
+	isThreshold := d.Type == event.NodeThresholdExceeded || d.Type == event.NodeThresholdEnded
+	return ok && (d.IsFailure() || h.kept[d.Type] || d.IsEnd() || d.Type.IsOfRule() || isThreshold)
 }
 
 // Add adds an event of the log. Events are added in the order of the log.
@@ -115,6 +146,14 @@ func (h *History) Add(e plan.Event) {
 		all := append(h.failures[about], at)
 		h.failures[about] = all[max(0, len(all)-maxFailures):]
 	}
+	if h.kept[d.Type] {
+		h.last[lastKey{about, d.Type}] = lastEvent{e, h.added}
+	}
+	if d.IsEnd() { // nothing more is expected of it
+		for t := range h.kept {
+			delete(h.last, lastKey{about, t})
+		}
+	}
 	if at.After(h.newest) {
 		h.newest = at
 	}
@@ -131,6 +170,11 @@ func (h *History) prune() {
 			delete(h.failures, about)
 		} else {
 			h.failures[about] = all
+		}
+	}
+	for key, l := range h.last {
+		if l.event.OccurredAt.Before(from) {
+			delete(h.last, key)
 		}
 	}
 	for key, at := range h.fired {

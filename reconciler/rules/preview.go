@@ -48,8 +48,12 @@ func covered(r *schema.HookRule, d *schema.Desired) string {
 	if r.Spec.When.Threshold != nil {
 		kinds = []schema.Kind{schema.KindNode}
 	}
+	typ := r.Spec.When.Event
+	if a := r.Spec.When.Absence; a != nil {
+		typ = a.Event
+	}
 	for _, of := range event.Definitions() {
-		if string(of.Type) == r.Spec.When.Event {
+		if string(of.Type) == typ {
 			kinds = []schema.Kind{of.Kind}
 		}
 	}

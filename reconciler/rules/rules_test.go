@@ -171,6 +171,7 @@ func TestSameLogGivesSameFirings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := []*schema.HookRule{
 			rule("event", onEvent(event.InstanceFailed), cooldown(rapid.IntRange(0, 100).Draw(t, "cooldown"))),
+			rule("absent", onAbsence(event.InstanceRunning, event.InstanceFailed, rapid.IntRange(1, 100).Draw(t, "absent")), cooldown(30)),
 			rule("twice", onFailures(rapid.IntRange(2, 4).Draw(t, "count"), rapid.IntRange(1, 200).Draw(t, "within")), cooldown(50)),
 		}
 		var events []plan.Event
@@ -182,10 +183,10 @@ func TestSameLogGivesSameFirings(t *testing.T) {
 			e.EventID = fmt.Sprintf("%032x", i)
 			events = append(events, e)
 		}
-		whole := rules.NewHistory().Record(all, events...)
+		whole := rules.NewHistory(all...).Record(all, events...)
 		cut := rapid.IntRange(0, len(events)).Draw(t, "cut")
-		log := rules.NewHistory().Record(all, events[:cut]...)
-		restarted := rules.NewHistory()
+		log := rules.NewHistory(all...).Record(all, events[:cut]...)
+		restarted := rules.NewHistory(all...)
 		for _, e := range log {
 			restarted.Add(e)
 		}
@@ -285,4 +286,44 @@ func TestChangedRuleShowsWhatItCoversAndHowOftenItWouldHaveFired(t *testing.T) {
 	require.Empty(t, rules.Preview(after, after, nil), "no rule changed")
 	notes = rules.Preview(desired(), desired(same), func() ([]plan.Event, error) { return log, errors.New("damaged") })
 	require.Contains(t, notes[0].Message, "would have fired 2 times, on physics.lhc/i1 by the events that can be read here: damaged")
+}
+
+func onAbsence(missing, after event.Type, within int) schema.HookWhen {
+	return schema.HookWhen{Absence: &schema.HookAbsence{Event: string(missing), After: string(after), WithinSeconds: within}}
+}
+
+// A rule fires once for each wait that ends without the event, with the time when it ended, whether a clock or the next event of
+// the resource shows that.
+func TestAbsenceOfAnEventFiresOnce(t *testing.T) {
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	stuck := []*schema.HookRule{rule("stuck", onAbsence(event.InstanceRunning, event.InstanceRequested, 60))}
+	requested := func(name string, after int) plan.Event { return instanceEvent(event.InstanceRequested, name, after) }
+	running := func(name string, after int) plan.Event { return instanceEvent(event.InstanceRunning, name, after) }
+
+	h := rules.NewHistory(stuck...)
+	require.Empty(t, firings(h, stuck, requested("a", 0), requested("bb", 0), running("bb", 59), requested("ccc", 0)))
+	require.Empty(t, firings(h, stuck, instanceEvent(event.InstanceDeleted, "ccc", 5)), "nothing is expected of what is gone")
+	require.Empty(t, h.Absent(stuck, at(59)))
+	out := h.Absent(stuck, at(100))
+	require.Len(t, out, 1)
+	f, _ := rules.Firing(out[0])
+	require.Equal(t, "physics.lhc/a", f.ResourceName)
+	require.Equal(t, string(event.InstanceRequested), f.TriggerType)
+	require.Equal(t, at(60), out[0].OccurredAt)
+	require.Empty(t, h.Absent(stuck, at(1000)))
+
+	late := rules.NewHistory(stuck...) // no clock looked before the event came
+	require.Empty(t, firings(late, stuck, requested("a", 0)))
+	again := late.Record(stuck, running("a", 61))
+	require.Equal(t, out[0], again[0])
+	require.Empty(t, late.Absent(stuck, at(1000)))
+
+	silent := []*schema.HookRule{rule("silent", onAbsence(event.InstanceRunning, "", 60))}
+	h = rules.NewHistory(silent...)
+	require.Empty(t, firings(h, silent, running("a", 0), running("a", 50), running("a", 100)))
+	require.Len(t, h.Absent(silent, at(160)), 1)
+	require.False(t, rules.NewHistory(silent...).Keeps(stuck))
+	require.True(t, h.Keeps(silent))
+	n, _ := rules.Count(stuck[0], []plan.Event{requested("a", 0), running("bb", 100)})
+	require.Equal(t, 1, n)
 }

@@ -25,13 +25,18 @@ func newRuleLog() *ruleLog { return &ruleLog{sampler: rules.NewSampler()} }
 
 // record returns events, each followed by the firings of rules on it.
 func (l *ruleLog) record(events []plan.Event) []plan.Event {
+	if l.history != nil {
+		events = l.history.Record(l.inForce, events...)
+	}
+	l.note(events)
+	return events
+}
+
+// note keeps events that are recorded while the history is read.
+func (l *ruleLog) note(events []plan.Event) {
 	if l.meanwhile != nil {
 		l.meanwhile = append(l.meanwhile, events...)
 	}
-	if l.history == nil {
-		return events
-	}
-	return l.history.Record(l.inForce, events...)
 }
 
 // SetRules sets the rules in force. LoadRules was called before if there are any. Events that are recorded from now on make them
@@ -42,12 +47,12 @@ func (w *Writer) SetRules(all []*schema.HookRule) {
 	w.rules.inForce = all
 }
 
-// LoadRules reads what rules need to know of the events before, unless it is known. It costs the events of rules.Window, so that an
+// LoadRules reads what rules need to know of the events before, unless that is known. It costs the events of rules.Window, so that an
 // estate without rules does not call it. If the log cannot be read whole, rules count from where it can: an unreadable line
 // holds no decision.
-func (w *Writer) LoadRules(ctx context.Context) {
+func (w *Writer) LoadRules(ctx context.Context, all []*schema.HookRule) {
 	w.mu.Lock()
-	tip, isKnown := w.tip.commit, w.rules.history != nil
+	tip, isKnown := w.tip.commit, w.rules.history != nil && w.rules.history.Keeps(all)
 	if !isKnown {
 		w.rules.meanwhile = append([]plan.Event{}, w.events...)
 	}
@@ -55,13 +60,13 @@ func (w *Writer) LoadRules(ctx context.Context) {
 	if isKnown {
 		return
 	}
-	before, err := w.readForRules(ctx, tip)
+	before, err := EventsOfRules(ctx, w.o.Repo, tip, w.o.Now(), rules.NewHistory(all...).Counts)
 	if err != nil && ctx.Err() == nil {
 		w.o.Log.Warn("event log read in part; rules count events from where it could be read", "error", err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h, seen := rules.NewHistory(), map[string]bool{}
+	h, seen := rules.NewHistory(all...), map[string]bool{}
 	for _, e := range slices.Concat(before, w.rules.meanwhile) {
 		if !seen[e.EventID] {
 			seen[e.EventID] = true
@@ -69,11 +74,6 @@ func (w *Writer) LoadRules(ctx context.Context) {
 		}
 	}
 	w.rules.history, w.rules.meanwhile = h, nil
-}
-
-// readForRules returns the events at a commit that rules count, oldest first.
-func (w *Writer) readForRules(ctx context.Context, tip string) ([]plan.Event, error) {
-	return EventsOfRules(ctx, w.o.Repo, tip, w.o.Now(), rules.NewHistory().Counts)
 }
 
 // LastEvents returns the events of the last seven days on the branch, oldest first. After an error it returns those that could be
@@ -124,6 +124,21 @@ func (w *Writer) Sample(node, revision string, values map[string]float64, now ti
 		w.addEvents(events...)
 		w.urgent = true
 		w.change("")
+	}
+}
+
+// RecordAbsences records the firings on events that are missing at a time.
+func (w *Writer) RecordAbsences(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.rules.history == nil {
+		return
+	}
+	if firings := w.rules.history.Absent(w.rules.inForce, now); len(firings) > 0 {
+		w.rules.note(firings)
+		w.events = append(w.p.events, firings...)
+		w.urgent = true
+		w.change(firings[0].CorrelationID)
 	}
 }
 

@@ -67,7 +67,7 @@ func firings(events []plan.Event) (out []string) {
 }
 
 func withRules(t *testing.T, w *Writer, all []*schema.HookRule) {
-	w.LoadRules(t.Context())
+	w.LoadRules(t.Context(), all)
 	w.SetRules(all)
 }
 

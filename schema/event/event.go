@@ -363,6 +363,9 @@ func (t Type) EngineName() string {
 // IsFailure reports whether the event says that its resource failed, as rules of repeated failures count them.
 func (d Definition) IsFailure() bool { return d.Status == "failed" }
 
+// IsEnd reports whether the event is the last one about its resource.
+func (d Definition) IsEnd() bool { return d.Status == "deleted" || d.Status == "detached" }
+
 // IsOfRule reports whether the event is about a rule. No rule fires on it.
 func (t Type) IsOfRule() bool { return t == RuleFired || t == RuleDone || t == RuleFailed }
 

@@ -322,9 +322,15 @@ func (r platformRules) hook(s *schema.HookRuleSpec) {
 	r.repeated("spec.apps", s.Apps)
 	r.repeated("spec.applies_to", s.AppliesTo)
 	w := &s.When
-	r.exactlyOne("spec.when", []string{"event", "threshold", "repeated_failure"}, w.Event != "", w.Threshold != nil,
-		w.RepeatedFailure != nil)
-	kind := r.hookEvent(w)
+	r.exactlyOne("spec.when", []string{"event", "threshold", "repeated_failure", "absence"}, w.Event != "", w.Threshold != nil,
+		w.RepeatedFailure != nil, w.Absence != nil)
+	kind := r.hookEvent("spec.when.event", w.Event)
+	if a := w.Absence; a != nil {
+		kind = r.hookEvent("spec.when.absence.event", a.Event)
+		if begin := r.hookEvent("spec.when.absence.after", a.After); begin != "" && kind != "" && begin != kind {
+			r.broken("spec.when.absence.after", "is an event of kind %s, and event is one of kind %s: no resource has both", begin, kind)
+		}
+	}
 	if t := w.Threshold; t != nil {
 		r.exactlyOne("spec.when.threshold", []string{"above", "below"}, t.Above != nil, t.Below != nil)
 	}
@@ -356,13 +362,13 @@ func (r platformRules) hook(s *schema.HookRuleSpec) {
 	}
 }
 
-// hookEvent checks the event of a rule, and returns the kind of its resource; "": the rule has none.
-func (r platformRules) hookEvent(w *schema.HookWhen) (kind schema.Kind) {
-	if w.Event == "" {
+// hookEvent checks the type of an event at path, and returns the kind of its resource; "": there is none.
+func (r platformRules) hookEvent(path, typ string) (kind schema.Kind) {
+	if typ == "" {
 		return ""
 	}
-	if event.Type(w.Event).IsOfRule() {
-		r.broken("spec.when.event", "is about a rule, and no rule fires on that")
+	if event.Type(typ).IsOfRule() {
+		r.broken(path, "is about a rule, and no rule fires on that")
 		return ""
 	}
 	var types []string
@@ -370,10 +376,10 @@ func (r platformRules) hookEvent(w *schema.HookWhen) (kind schema.Kind) {
 		if !d.Type.IsOfRule() {
 			types = append(types, string(d.Type))
 		}
-		if string(d.Type) == w.Event {
+		if string(d.Type) == typ {
 			kind = d.Kind
 		}
 	}
-	r.listed("spec.when.event", w.Event, types, "no event", "there is "+strings.Join(types, ", "))
+	r.listed(path, typ, types, "no event", "there is "+strings.Join(types, ", "))
 	return kind
 }
