@@ -40,6 +40,7 @@
 //	command             text that a person writes to Berth
 //	audit record        record of who did what
 //	event               something that happened to a unit
+//	firing              an event that says that a HookRule took effect; its effects besides the alert follow it
 //	approved plan       a plan that changed after review and was confirmed
 //	stale plan          a pull request's plan that changed after review
 //	break-glass access  emergency use of the platform's rights

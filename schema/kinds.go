@@ -73,9 +73,9 @@ type KindInfo struct {
 	create func() Document
 }
 
-// NoEffect is a part of the documents of a kind that Berth checks and does not use.
+// NoEffect is a field of the documents of a kind that Berth checks and does not use.
 type NoEffect struct {
-	Field string // "": the whole document
+	Field string
 	SoFar string // the missing effect, in words that follow "so far"
 }
 
@@ -129,8 +129,8 @@ var kinds = []KindInfo{
 	},
 	{
 		Kind: KindHookRule, Rank: lastRank, create: document[HookRule], Permission: "hooks.write",
-		NoEffect: []NoEffect{{"", "nothing is triggered"}},
-		Places:   places("platform/hooks/{name}.yaml"),
+		Places: places("platform/hooks/{name}.yaml"),
+		Status: places("platform/hooks/{name}.yaml"),
 	},
 	{
 		Kind: KindInstance, Rank: 9, create: document[Instance], Removal: RemovalEnds, Unit: true,

@@ -1,6 +1,9 @@
 package schema
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Site is a place with nodes: one or more regions under one roof (requirement
 // E13). It is a declaration only: placement goes by regions.
@@ -156,7 +159,7 @@ type QueueMapping struct {
 }
 
 // HookRule does something when something happens, the same each time
-// (requirement E8). It is a declaration only: nothing is triggered yet.
+// (requirement E8).
 type HookRule struct {
 	Header
 	Spec HookRuleSpec
@@ -177,7 +180,18 @@ type HookWhen struct {
 	Event           string           `json:"event,omitempty"` // a type of event, such as apps.instance.failed
 	Threshold       *HookThreshold   `json:"threshold,omitempty"`
 	RepeatedFailure *RepeatedFailure `json:"repeated_failure,omitempty"`
+	Absence         *HookAbsence     `json:"absence,omitempty"`
 }
+
+// HookAbsence is an event that one object does not have within a while after another one.
+type HookAbsence struct {
+	Event         string `json:"event"`
+	After         string `json:"after,omitempty"` // begins the wait; empty: Event
+	WithinSeconds int    `json:"within_seconds"`
+}
+
+// Begin is the type of the event that begins the wait.
+func (a *HookAbsence) Begin() string { return cmp.Or(a.After, a.Event) }
 
 // HookThreshold is a metric above or below a value for a while: exactly one of
 // Above and Below.
@@ -201,19 +215,19 @@ type HookEffect struct {
 	Action  *HookAction  `json:"action,omitempty"`
 }
 
-// HookAlert tells people.
+// HookAlert informs people.
 type HookAlert struct {
 	Severity string `json:"severity"` // info, warning or critical
 	Summary  string `json:"summary"`
 }
 
-// HookWebhook tells a machine.
+// HookWebhook informs a program.
 type HookWebhook struct {
 	URL    string `json:"url"`
 	Secret string `json:"secret,omitempty"` // name of the secret that signs the body
 }
 
-// HookAction asks for an operation on the member or instance the rule fired for.
+// HookAction asks for an operation on the unit that the rule fired for, or on each member on that node.
 type HookAction struct {
-	Operation string `json:"operation"` // drain, restart, replace or retry
+	Operation string `json:"operation"` // drain, cordon, restart, replace or retry
 }

@@ -50,6 +50,7 @@ var law = map[string][]string{
 	"berth/reconciler/fair":    {},
 	"berth/reconciler/sim":     {}, // has tests only
 	"berth/reconciler/nodes":   {"berth/schema", "berth/reconciler/plan"},
+	"berth/reconciler/rules":   {"berth/schema", "berth/schema/event", "berth/reconciler/plan", "berth/reconciler/nodes"},
 	"berth/reconciler/patch":   {"berth/schema"},
 	"berth/runtimes":           {"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan"},
 	"berth/reconciler/apply":   {"berth/schema", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes"},
@@ -60,11 +61,11 @@ var law = map[string][]string{
 		"berth/schema/authority", "berth/schema/audit", "berth/reconciler", "berth/reconciler/plan", "berth/reconciler/command",
 		"berth/reconciler/decide", "berth/reconciler/provenance"},
 	"berth/reconciler/status": {"berth/schema", "berth/schema/usage", "berth/schema/audit", "berth/schema/event",
-		"berth/reconciler", "berth/reconciler/plan"},
+		"berth/reconciler", "berth/reconciler/plan", "berth/reconciler/rules"},
 	"berth/reconciler/loop": {"berth/schema", "berth/schema/usage", "berth/schema/estate", "berth/schema/policy",
 		"berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler",
-		"berth/reconciler/fair", "berth/reconciler/plan", "berth/reconciler/nodes", "berth/reconciler/status", "berth/reconciler/decide",
-		"berth/reconciler/provenance",
+		"berth/reconciler/fair", "berth/reconciler/plan", "berth/reconciler/nodes", "berth/reconciler/rules",
+		"berth/reconciler/status", "berth/reconciler/decide", "berth/reconciler/provenance",
 		"berth/reconciler/pulls", "berth/reconciler/apply", "berth/runtimes"},
 	"berth/reconciler/gitrepo": {"berth/schema", "berth/schema/audit", "berth/schema/signature",
 		"berth/reconciler/plan", "berth/reconciler", "berth/reconciler/gitrepo/object", "berth/reconciler/gitrepo/statusbranch"},
@@ -98,9 +99,10 @@ var law = map[string][]string{
 	"berth/runtimes/host/lab":   {"berth/schema"},
 	"berth/runtimes/host/hosttest": {"berth/examples/await", "berth/examples/need", "berth/reconciler/plan", "berth/runtimes",
 		"berth/runtimes/host", "berth/runtimes/host/lab"},
-	"berth/webhooks":         {},
-	"berth/webhooks/journal": {},
-	"berth/webhooks/secret":  {},
+	"berth/webhooks":          {},
+	"berth/webhooks/journal":  {},
+	"berth/webhooks/outgoing": {},
+	"berth/webhooks/secret":   {},
 	"berth/webhooks/api": {"berth/schema", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/queue",
 		"berth/reconciler/fair", "berth/reconciler/nodes", "berth/reconciler/plan", "berth/reconciler/queueing", "berth/runtimes"},
 	"berth/cmd/internal/remote": {"berth/cmd/internal/cli", "berth/schema"},
@@ -153,7 +155,7 @@ func allowedFor(path string) (allowed []string, ok bool) {
 // pure packages may import nothing that reaches out of the process.
 var pure = []string{"berth/schema", "berth/schema/queue", "berth/schema/onboard", "berth/schema/policy", "berth/schema/authority",
 	"berth/schema/audit", "berth/schema/event", "berth/schema/usage", "berth/schema/signature", "berth/reconciler/plan",
-	"berth/reconciler/command", "berth/runtimes/slurm/cluster", "berth/reconciler/report", "berth/runtimes/slurm/boundary",
+	"berth/reconciler/command", "berth/reconciler/rules", "berth/runtimes/slurm/cluster", "berth/reconciler/report", "berth/runtimes/slurm/boundary",
 	"berth/runtimes/slurm/cli", "berth/runtimes/slurm/accounting"}
 
 var impure = []string{"net", "net/http", "os/exec", "os", "context", "math/rand", "math/rand/v2", "crypto/rand", "log/slog"}

@@ -46,6 +46,8 @@ func (t *estateTask) adopt(ctx context.Context, tips reconciler.Tips) error {
 		}
 		t.backlog = backlog{exists: true, state: st.Recorded}
 	}
+	t.loadRules(ctx, st)
+	t.status.SetRules(st.Desired.HookRules())
 	t.inForce.set(st)
 	if isRecorded && rev.Commit == tips.Main {
 		t.inForce.setReady()

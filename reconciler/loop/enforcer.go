@@ -29,6 +29,7 @@ type enforcer struct {
 	history     history
 	attachments attachments
 	queueMaps   queueMaps
+	hookRules   hookRules
 	last        *enforced // nil: this process has put nothing in force
 }
 
@@ -52,6 +53,7 @@ func (f *enforcer) putInForce(ctx context.Context, c decidedChange) error {
 		return err
 	}
 	c.origin.requesters = f.requesters(ctx, c.next, c.units, c.origin.requesters)
+	f.loadRules(ctx, c.next)
 	f.carryOut(c.effects())
 	f.last = &enforced{memory, c.units}
 	return nil
@@ -181,6 +183,7 @@ func (f *enforcer) carryOut(e effects) {
 func (f *enforcer) recordDecision(e effects) {
 	f.status.Decision.Lock()
 	defer f.status.Decision.Unlock()
+	f.status.SetRules(e.state.Desired.HookRules())
 	for _, key := range e.change.units {
 		f.recorder.update(key, func(prev *plan.Status) (plan.Status, bool) { return e.change.status(key, prev), true })
 	}
@@ -188,6 +191,7 @@ func (f *enforcer) recordDecision(e effects) {
 	f.status.Announce(e.events...)
 	f.attachments.record(e.state)
 	f.queueMaps.record(e.state, e.change.merged, f.today())
+	f.hookRules.record(e.state, e.change.origin)
 	f.status.Revise(func(rev *reconciler.Revision) {
 		rev.Commit, rev.InForce, rev.Frozen = e.state.Main, e.state.InForce, ""
 		rev.Held, rev.HeldMore = e.state.Held, 0

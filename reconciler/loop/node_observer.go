@@ -12,6 +12,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/nodes"
 	"berth/reconciler/plan"
+	"berth/reconciler/rules"
 	"berth/runtimes"
 	"berth/schema"
 )
@@ -187,6 +188,11 @@ func (o *nodeObserver) observe(ctx context.Context, name string) {
 		o.logTransition(n, known, transition)
 	}
 	o.record(st, n, known, transition)
+	var measured *nodes.Measured // nil: no answer
+	if err == nil {
+		measured = measuredOf(known.facts, known.offset)
+	}
+	o.status.Sample(name, st.Main, rules.Values(measured), now)
 }
 
 // record records the status of a node if it says something new, and refreshes it once in nodeRefresh. It is called with the lock.

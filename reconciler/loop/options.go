@@ -2,6 +2,7 @@ package loop
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"time"
 
@@ -52,6 +53,8 @@ type Hooks struct {
 	Watch func(reconciler.Item) (ended func(done bool))
 	// QueueMap is called with each event of a queue map, once it is recorded.
 	QueueMap func(plan.Event)
+	// Webhook sends a webhook of a rule once. again: another try may help.
+	Webhook func(context.Context, Webhook) (again bool, err error)
 }
 
 // Settings are the intervals and bounds of a Reconciler.

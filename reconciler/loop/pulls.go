@@ -4,6 +4,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/reconciler/pulls"
+	"berth/reconciler/rules"
 	"berth/reconciler/status"
 	"berth/schema"
 	"berth/schema/audit"
@@ -27,7 +28,7 @@ func newPulls(o *Options, rec *recorder, f *inForce, decider *decide.Decider) *p
 				return nil
 			},
 			Seen: func(before, after *schema.Desired) []schema.Diagnostic {
-				return UnverifiedPromotions(before, after, rec.status.Resource)
+				return append(UnverifiedPromotions(before, after, rec.status.Resource), rules.Preview(before, after, rec.status.LastEvents)...)
 			},
 			Retried: o.Metrics.retriedOnRequest,
 		},

@@ -33,6 +33,7 @@ type Reconciler struct {
 	units     *unitTask
 	artifacts *artifactScanner
 	nodes     *nodeObserver
+	effects   *ruleEffects
 	dates     *dates
 	usage     *usageCollector
 	liveUsage *liveUsage
@@ -63,6 +64,7 @@ func New(o Options) *Reconciler {
 		enforcer: &enforcer{
 			recorder: recorder, inForce: r.inForce, decider: decider, authors: authors, metrics: o.Metrics, history: history,
 			attachments: attachments{status: r.status, queues: r.queues}, queueMaps: queueMaps{recorder, o.Metrics, o.Hooks.QueueMap},
+			hookRules: hookRules{recorder},
 		},
 	}
 	r.usage = &usageCollector{
@@ -71,6 +73,7 @@ func New(o Options) *Reconciler {
 	}
 	r.liveUsage = &liveUsage{usageCollector: r.usage}
 	r.nodes = newNodeObserver(&o, recorder, r.inForce)
+	r.effects = newRuleEffects(&o, recorder, r.inForce, ruleActions{recorder, r.inForce, decider.Permissions(), r.RequestOperation})
 	r.units = &unitTask{
 		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag},
 		attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,
@@ -166,6 +169,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		wg.Go(func() { r.poll(ctx) })
 		wg.Go(func() { r.usage.run(ctx) })
 		wg.Go(func() { r.nodes.run(ctx) })
+		wg.Go(func() { r.effects.run(ctx) })
 		wg.Wait()
 		return nil
 	})

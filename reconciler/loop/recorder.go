@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"time"
@@ -30,6 +31,13 @@ type recorder struct {
 
 // today returns the UTC day.
 func (r *recorder) today() string { return r.now().UTC().Format(time.DateOnly) }
+
+// loadRules has the status writer read what the rules of a state need to know of earlier events.
+func (r *recorder) loadRules(ctx context.Context, st *reconciler.State) {
+	if all := st.Desired.HookRules(); len(all) > 0 {
+		r.status.LoadRules(ctx, all)
+	}
+}
 
 // set records next in place of prev. It returns false if prev is no longer the unit's
 // status.

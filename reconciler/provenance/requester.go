@@ -18,14 +18,15 @@ const (
 	maxRequestSearches = 50
 )
 
-// Requesters names the user who brought each instance document that a decision
+// Requesters names the user who brought each instance document and each rule that a decision
 // brings into force: the author of the pull request, or the owner of the key that
 // signed the commit. Documents of unknown users are left out.
 func Requesters(verdicts []decide.Verdict) map[schema.Key]string {
 	out := map[schema.Key]string{}
 	for _, v := range verdicts {
 		key := v.Document.Key
-		if key.Kind == schema.KindInstance && v.Held == nil && v.Document.Change != "deleted" && v.By.Proof != authority.ProofNone {
+		isKept := key.Kind == schema.KindInstance || key.Kind == schema.KindHookRule
+		if isKept && v.Held == nil && v.Document.Change != "deleted" && v.By.Proof != authority.ProofNone {
 			out[key] = v.By.Name()
 		}
 	}

@@ -22,6 +22,7 @@ type pending struct {
 	urgent   bool            // a caller waits for a change, such as a new phase
 	lastPush time.Time       // when the last push began
 	events   []plan.Event    // in order
+	rules    *ruleLog        // adds the firings of rules to the events
 	causes   map[string]bool // correlation IDs of the changes
 
 	waiters  []chan struct{} // closed after the next attempt to push
@@ -34,7 +35,7 @@ type pending struct {
 
 func newPending(window time.Duration, now func() time.Time) *pending {
 	return &pending{
-		now: now, window: window, causes: map[string]bool{},
+		now: now, window: window, causes: map[string]bool{}, rules: newRuleLog(),
 		changed: make(chan struct{}, 1), flushing: make(chan struct{}, 1), answered: make(chan struct{}, 1),
 	}
 }
@@ -44,6 +45,11 @@ func (p *pending) change(correlationID string) {
 	p.count++
 	p.causedBy(correlationID)
 	signal(p.changed)
+}
+
+// addEvents adds events, each followed by the firings of rules on it: one commit has both. The caller holds the lock.
+func (p *pending) addEvents(events ...plan.Event) {
+	p.events = append(p.events, p.rules.record(events)...)
 }
 
 func (p *pending) causedBy(correlationID string) {

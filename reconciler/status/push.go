@@ -200,5 +200,6 @@ func (w *Writer) appended(b reconciler.StatusBatch) {
 	w.rev.Sequence = b.Revision.Sequence
 	w.rev.AuditSequence, w.rev.AuditHead = b.Revision.AuditSequence, b.Revision.AuditHead
 	w.events = w.p.events[len(b.Events):]
+	w.logFirings(b.Events)
 	w.audit.written(len(b.Audit))
 }

@@ -173,7 +173,7 @@ func (s *Statuses) Version() uint64 {
 // the lock.
 func (s *Statuses) recorded(correlationID string, urgent bool, events []plan.Event) {
 	s.version++
-	s.p.events = append(s.p.events, events...)
+	s.p.addEvents(events...)
 	s.deleted.Note(events...)
 	for _, e := range events {
 		s.p.causedBy(e.CorrelationID)

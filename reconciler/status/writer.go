@@ -254,7 +254,7 @@ func (w *Writer) Announce(events ...plan.Event) {
 	for _, e := range events {
 		if !waiting[e.EventID] {
 			waiting[e.EventID] = true
-			w.events = append(w.p.events, e)
+			w.addEvents(e)
 			w.change(e.CorrelationID)
 		}
 	}

@@ -1,14 +1,12 @@
 package estate
 
 import (
-	"fmt"
-
 	"berth/schema"
 	"berth/schema/load"
 )
 
 // WithoutEffect warns of what is valid and has no effect yet (schema.KindInfo.NoEffect), by part
-// and path: documents, and fields that a document gives.
+// and path: fields that a document gives.
 func (r *Result) WithoutEffect() (out []schema.Diagnostic) {
 	for _, s := range r.trees {
 		for _, doc := range s.docs {
@@ -36,11 +34,7 @@ func withoutEffect(d *load.Document) (out []schema.Diagnostic) {
 	}
 	const code, message = "kind.no-effect", "is checked and has no effect in this version of Berth: so far "
 	for _, n := range d.Key.Kind.Info().NoEffect {
-		switch {
-		case n.Field == "":
-			out = append(out, load.Found(d, "kind", schema.SeverityWarning, code,
-				fmt.Sprintf("a document of kind %s %s%s", d.Key.Kind, message, n.SoFar)))
-		case d.Header.Has(n.Field):
+		if d.Header.Has(n.Field) {
 			out = append(out, load.Found(d, n.Field, schema.SeverityWarning, code, message+n.SoFar))
 		}
 	}

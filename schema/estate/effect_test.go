@@ -13,7 +13,7 @@ import (
 
 // Each valid document with a kind or a field without effect has one warning for each, at its line. No other document
 // has one. An invalid document has its errors.
-func TestKindsWithoutEffectHaveWarnings(t *testing.T) {
+func TestFieldsWithoutEffectHaveWarnings(t *testing.T) {
 	l := newLoader(t)
 	files := campus(t)
 	const invalid = "platform/queues/physics.yaml"
@@ -34,15 +34,13 @@ func TestKindsWithoutEffectHaveWarnings(t *testing.T) {
 	for path, key := range r.Documents() {
 		var want []string
 		for _, n := range key.Kind.Info().NoEffect {
-			if n.Field == "" {
-				want = append(want, "kind")
-			} else if strings.Contains(files[path], strings.TrimPrefix(n.Field, "spec.")+":") {
+			if strings.Contains(files[path], strings.TrimPrefix(n.Field, "spec.")+":") {
 				want = append(want, n.Field)
 			}
 		}
 		require.Equal(t, want, warned[path], path)
 		kinds[key.Kind] += len(warned[path])
 	}
-	require.Equal(t, []int{2, 1, 1}, []int{kinds[schema.KindHookRule], kinds[schema.KindSite], kinds[schema.KindInstance]})
+	require.Equal(t, []int{1, 1}, []int{kinds[schema.KindSite], kinds[schema.KindInstance]})
 	require.Nil(t, warned[invalid])
 }

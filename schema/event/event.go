@@ -65,6 +65,13 @@ const (
 	QueueRollbackBegan   Type = "berth.queuemap.rollback_began"
 	QueueRollbackExpired Type = "berth.queuemap.rollback_expired"
 	QueueRollbackEnded   Type = "berth.queuemap.rollback_ended"
+
+	NodeThresholdExceeded Type = "berth.node.threshold_exceeded"
+	NodeThresholdEnded    Type = "berth.node.threshold_ended"
+
+	RuleFired  Type = "berth.rule.fired"
+	RuleDone   Type = "berth.rule.done"
+	RuleFailed Type = "berth.rule.failed"
 )
 
 // Version is the version of the envelope and the payloads in the schemas.
@@ -238,6 +245,39 @@ type Node struct {
 	Revision       string `json:"revision" doc:"commit that was in force when Berth first recorded the node"`
 }
 
+// NodeThreshold is the payload of the events of a node's metric and the threshold of a rule (requirement E8).
+type NodeThreshold struct {
+	OrgID        string `json:"org_id" doc:"empty: nodes are the platform's"`
+	ResourceName string `json:"resource_name" doc:"name of the node"`
+	Rule         string `json:"rule" doc:"name of the rule that has the threshold"`
+	RuleID       string `json:"rule_id" doc:"uid of the rule, else its name"`
+	Metric       string `json:"metric" doc:"name of the metric"`
+	Value        string `json:"value" doc:"value that the host reported"`
+	Threshold    string `json:"threshold" doc:"such as above 90 for 120s"`
+	Status       string `json:"status" doc:"exceeded or ended"`
+	Revision     string `json:"revision" doc:"commit of the configuration in force"`
+}
+
+// Rule is the payload of the events of rules (requirement E8). It is about the resource of the event that the rule fired on.
+type Rule struct {
+	OrgID         string `json:"org_id" doc:"tenant of the resource; empty: the platform's"`
+	ProjectID     string `json:"project_id" doc:"<tenant>.<project> of the resource; empty: it is in no project"`
+	AppSlug       string `json:"app_slug" doc:"app of the resource; empty: none"`
+	ResourceKind  string `json:"resource_kind" doc:"kind of the resource"`
+	ResourceName  string `json:"resource_name" doc:"name of the resource, as the event that the rule fired on has it"`
+	Rule          string `json:"rule" doc:"name of the rule"`
+	RuleID        string `json:"rule_id" doc:"uid of the rule, else its name"`
+	FiringID      string `json:"firing_id" doc:"event_id of the firing"`
+	TriggerID     string `json:"trigger_id" doc:"event_id of the event that the rule fired on"`
+	TriggerType   string `json:"trigger_type" doc:"type of the event that the rule fired on"`
+	Severity      string `json:"severity" doc:"info, warning or critical; empty: the rule has no alert"`
+	Summary       string `json:"summary" doc:"text of the alert; empty: the rule has no alert"`
+	Effect        string `json:"effect" doc:"of a firing: all effects besides the alert, separated by commas; else the one effect"`
+	Status        string `json:"status" doc:"fired, done or failed"`
+	FailureReason string `json:"failure_reason" doc:"why the effect was not done; empty: it was"`
+	Revision      string `json:"revision" doc:"revision of the event that the rule fired on"`
+}
+
 // Definition describes one type of event.
 type Definition struct {
 	Type    Type
@@ -302,6 +342,12 @@ func Definitions() []Definition {
 		{QueueRollbackExpired, "The last day of a rollback is over. The mode stays until somebody renews or removes the rollback.",
 			schema.KindQueueMap, "", QueueMap{}},
 		{QueueRollbackEnded, "A queue map declares no rollback any more, or is deleted.", schema.KindQueueMap, "", QueueMap{}},
+		{NodeThresholdExceeded, "A metric of a node was beyond the threshold of a rule for the time that the rule states.",
+			schema.KindNode, "", NodeThreshold{}},
+		{NodeThresholdEnded, "A metric of a node is within the threshold of a rule again.", schema.KindNode, "", NodeThreshold{}},
+		{RuleFired, "A rule fired. An alert has no other effect than this event and a line in the log.", schema.KindHookRule, "", Rule{}},
+		{RuleDone, "An effect of a rule was done. It is never done again.", schema.KindHookRule, "", Rule{}},
+		{RuleFailed, "An effect of a rule was refused or failed. It is not tried again.", schema.KindHookRule, "", Rule{}},
 	}
 }
 
@@ -313,6 +359,15 @@ func (t Type) EngineName() string {
 		InstanceRunning: "WorkloadScheduled", InstanceFailed: "WorkloadFailed", RetryTriggered: "RetryTriggered",
 	}[t]
 }
+
+// IsFailure reports whether the event says that its resource failed, as rules of repeated failures count them.
+func (d Definition) IsFailure() bool { return d.Status == "failed" }
+
+// IsEnd reports whether the event is the last one about its resource.
+func (d Definition) IsEnd() bool { return d.Status == "deleted" || d.Status == "detached" }
+
+// IsOfRule reports whether the event is about a rule. No rule fires on it.
+func (t Type) IsOfRule() bool { return t == RuleFired || t == RuleDone || t == RuleFailed }
 
 // Of returns the event for a phase of a kind. Some phases, such as deploying, have none.
 func Of(kind schema.Kind, phase string) (Definition, bool) {

@@ -26,7 +26,7 @@ import (
 var update = flag.Bool("update", false, "write the published schemas from the Go types")
 
 // The ten events of the app control plane, the nine of shared runtimes with the
-// names in their documents (requirements A8, D1, D2), and Berth's own sixteen.
+// names in their documents (requirements A8, D1, D2), and Berth's own.
 func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 	want := strings.Fields(`
 		apps.entitlement.updated
@@ -39,7 +39,8 @@ func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 		apps.shared_runtime.attachment.failed apps.shared_runtime.attachment.detached
 		berth.operation.requested berth.operation.done berth.operation.failed berth.operation.expired berth.retry.triggered
 		berth.node.ready berth.node.not_ready berth.node.unknown berth.node.lost
-		berth.queuemap.mode_changed berth.queuemap.rollback_began berth.queuemap.rollback_expired berth.queuemap.rollback_ended`)
+		berth.queuemap.mode_changed berth.queuemap.rollback_began berth.queuemap.rollback_expired berth.queuemap.rollback_ended
+		berth.node.threshold_exceeded berth.node.threshold_ended berth.rule.fired berth.rule.done berth.rule.failed`)
 	var got []string
 	for _, d := range event.Definitions() {
 		got = append(got, string(d.Type))

@@ -81,11 +81,7 @@ func (r *reference) kind(kind schema.Kind, s *shape) {
 	r.line("## " + string(kind))
 	r.line(s.doc)
 	for _, n := range info.NoEffect {
-		what := "documents of this kind"
-		if n.Field != "" {
-			what = "`" + n.Field + "`"
-		}
-		r.line("**No effect yet:** Berth checks " + what + "; so far " + n.SoFar + ".")
+		r.line("**No effect yet:** Berth checks `" + n.Field + "`; so far " + n.SoFar + ".")
 	}
 	var facts []string
 	fact := func(name string, values []schema.PathPattern) {

@@ -315,23 +315,71 @@ func (r platformRules) queues(s *schema.QueueMapSpec) {
 	}
 }
 
+// minActionCooldown keeps a rule from answering the failure of its own action at once, and so on.
+const minActionCooldown = 60
+
 func (r platformRules) hook(s *schema.HookRuleSpec) {
 	r.repeated("spec.apps", s.Apps)
 	r.repeated("spec.applies_to", s.AppliesTo)
 	w := &s.When
-	r.exactlyOne("spec.when", []string{"event", "threshold", "repeated_failure"}, w.Event != "", w.Threshold != nil,
-		w.RepeatedFailure != nil)
-	if w.Event != "" {
-		var types []string
-		for _, d := range event.Definitions() {
-			types = append(types, string(d.Type))
+	r.exactlyOne("spec.when", []string{"event", "threshold", "repeated_failure", "absence"}, w.Event != "", w.Threshold != nil,
+		w.RepeatedFailure != nil, w.Absence != nil)
+	kind := r.hookEvent("spec.when.event", w.Event)
+	if a := w.Absence; a != nil {
+		kind = r.hookEvent("spec.when.absence.event", a.Event)
+		if begin := r.hookEvent("spec.when.absence.after", a.After); begin != "" && kind != "" && begin != kind {
+			r.broken("spec.when.absence.after", "is an event of kind %s, and event is one of kind %s: no resource has both", begin, kind)
 		}
-		r.listed("spec.when.event", w.Event, types, "no event", "there is "+strings.Join(types, ", "))
 	}
 	if t := w.Threshold; t != nil {
 		r.exactlyOne("spec.when.threshold", []string{"above", "below"}, t.Above != nil, t.Below != nil)
 	}
-	for i, e := range s.Then {
-		r.exactlyOne(Item("spec.then", i), []string{"alert", "webhook", "action"}, e.Alert != nil, e.Webhook != nil, e.Action != nil)
+	onUnit, onNode := w.RepeatedFailure != nil || kind != "" && kind != schema.KindNode, w.Threshold != nil || kind == schema.KindNode
+	if onNode && len(s.Apps) > 0 {
+		r.needless("spec.apps", "never matches: a node belongs to no app; leave it out")
 	}
+	if onNode && len(s.AppliesTo) > 0 {
+		r.needless("spec.applies_to", "never matches: a node belongs to no tenant; leave it out")
+	}
+	for i, e := range s.Then {
+		at := Item("spec.then", i)
+		r.exactlyOne(at, []string{"alert", "webhook", "action"}, e.Alert != nil, e.Webhook != nil, e.Action != nil)
+		if e.Action == nil {
+			continue
+		}
+		if s.CooldownSeconds < minActionCooldown {
+			r.broken("spec.cooldown_seconds", "is %d: a rule with an action waits at least %d s before it acts on the same resource again",
+				s.CooldownSeconds, minActionCooldown)
+		}
+		if onUnit && !schema.IsOfUnit(e.Action.Operation) {
+			r.broken(at+".action.operation", "%s is for members on a node: name retry, or an event or a threshold of nodes",
+				e.Action.Operation)
+		}
+		if onNode && schema.IsOfUnit(e.Action.Operation) {
+			r.broken(at+".action.operation", "%s is for an instance or a shared runtime, and spec.when is about nodes",
+				e.Action.Operation)
+		}
+	}
+}
+
+// hookEvent checks the type of an event at path, and returns the kind of its resource; "": there is none.
+func (r platformRules) hookEvent(path, typ string) (kind schema.Kind) {
+	if typ == "" {
+		return ""
+	}
+	if event.Type(typ).IsOfRule() {
+		r.broken(path, "is about a rule, and no rule fires on that")
+		return ""
+	}
+	var types []string
+	for _, d := range event.Definitions() {
+		if !d.Type.IsOfRule() {
+			types = append(types, string(d.Type))
+		}
+		if string(d.Type) == typ {
+			kind = d.Kind
+		}
+	}
+	r.listed(path, typ, types, "no event", "there is "+strings.Join(types, ", "))
+	return kind
 }

@@ -40,6 +40,7 @@ type Config struct {
 	API           *apiConfig               `json:"api"`
 	Features      featureConfig            `json:"features"`
 	Artifacts     artifactsConfig          `json:"artifacts"`
+	Rules         *rulesConfig             `json:"rules"`
 	loopConfig
 
 	kind    *forge.Kind   // of Forge

@@ -53,10 +53,17 @@ func (c *Config) conflicts(kinds []forge.Kind) []fieldConflict {
 	for path, s := range secrets {
 		check((s.File == "") == (s.Env == ""), path, path, secretNote)
 	}
-	for _, a := range c.Artifacts.Addresses {
+	isRange := func(a, at string) {
 		_, err := netip.ParsePrefix(a)
-		check(err != nil, "artifacts.addresses", "artifacts.addresses",
-			fmt.Sprintf("%s is not an address range: write it as 127.0.0.1/32", a))
+		check(err != nil, at, at, fmt.Sprintf("%s is not an address range: write it as 127.0.0.1/32", a))
+	}
+	for _, a := range c.Artifacts.Addresses {
+		isRange(a, "artifacts.addresses")
+	}
+	if c.Rules != nil {
+		for _, a := range c.Rules.Addresses {
+			isRange(a, "rules.addresses")
+		}
 	}
 	if c.Forge != nil {
 		c.Forge.Conflicts(check)

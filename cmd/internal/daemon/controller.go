@@ -100,8 +100,8 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 			Usage: time.Duration(c.Usage), Dates: c.API != nil,
 			Heartbeat: time.Duration(c.Nodes.Heartbeat), NodeLimits: c.Nodes.limits(),
 		},
-		Log: log, Metrics: loop.NewMetrics(d.reg), Hooks: loop.Hooks{Watch: h.reconciling, QueueMap: queueMapLog(log)}, Owed: h.owed,
-		Peers: h.peers,
+		Log: log, Metrics: loop.NewMetrics(d.reg), Owed: h.owed, Peers: h.peers,
+		Hooks: loop.Hooks{Watch: h.reconciling, QueueMap: queueMapLog(log), Webhook: c.Rules.sender()},
 	})
 	d.queues = queueing.New(queueing.Options{View: d.loop.View, Stamp: d.stamp, Queues: queues, Usage: d.loop.LiveUsage,
 		Submitted: d.submitted})

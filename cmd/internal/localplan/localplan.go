@@ -20,6 +20,8 @@ import (
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
+	"berth/reconciler/rules"
+	"berth/reconciler/status"
 	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/authority"
@@ -123,7 +125,10 @@ func (p *planner) plan(ctx context.Context, stdin io.Reader) (_ plan.Proposal, e
 		p.in.Repo = &withTenants{Repo: p.repo, dirs: p.Tenants, inForce: p.in.InForce}
 	}
 	p.in.Seen = func(before, after *schema.Desired) []schema.Diagnostic {
-		return loop.UnverifiedPromotions(before, after, func(k schema.Key) *plan.ThingStatus { return known.things[k] })
+		return append(loop.UnverifiedPromotions(before, after, func(k schema.Key) *plan.ThingStatus { return known.things[k] }),
+			rules.Preview(before, after, func() ([]plan.Event, error) {
+				return status.EventsOfRules(ctx, p.repo, known.status, time.Now(), func(plan.Event) bool { return true })
+			})...)
 	}
 	assumed, err := p.readRequests(ctx)
 	if err != nil {

@@ -15,6 +15,7 @@ type recorded struct {
 	permitted map[string]string // as in decide.Input
 	memory    *plan.Memory      // nil: unknown, and the base is assumed to run as declared
 	things    map[schema.Key]*plan.ThingStatus
+	status    string // commit of berth/status that it was read from
 	note      string // why Berth's plan may differ
 }
 
@@ -42,7 +43,7 @@ func (p *planner) recordedBy(ctx context.Context, tips reconciler.Tips) (r recor
 	if err != nil {
 		return r, fmt.Errorf("%s: %w", reconciler.BranchStatus, err)
 	}
-	r.things = status.Things
+	r.things, r.status = status.Things, tips.Status
 	if tips.Status != "" {
 		r.memory = &status.Units
 	}

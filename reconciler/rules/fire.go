@@ -1,0 +1,253 @@
+package rules
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/event"
+)
+
+// Record adds events to the history, and returns them with each followed by the firings on it, which are added, too. No rule fires
+// on the event of a rule, so the number of firings is bounded by that of events and rules.
+func (h *History) Record(rules []*schema.HookRule, events ...plan.Event) []plan.Event {
+	var out []plan.Event
+	for _, e := range events {
+		out = append(out, h.overdue(rules, e)...)
+		h.Add(e)
+		out = append(out, e)
+		for _, r := range rules {
+			if firing, ok := h.fire(r, e); ok {
+				h.Add(firing)
+				out = append(out, firing)
+			}
+		}
+	}
+	return out
+}
+
+// overdue adds and returns the firings on events that the resource of an event did not have in time: the event itself may be the one
+// that comes too late.
+func (h *History) overdue(all []*schema.HookRule, e plan.Event) (out []plan.Event) {
+	_, _, about, ok := h.read(e)
+	for _, r := range all {
+		if a := r.Spec.When.Absence; ok && a != nil {
+			if firing, ok := h.absent(r, lastKey{about, event.Type(a.Begin())}, e.OccurredAt); ok {
+				h.Add(firing)
+				out = append(out, firing)
+			}
+		}
+	}
+	return out
+}
+
+// Absent adds and returns the firings on events that are missing at a time.
+func (h *History) Absent(all []*schema.HookRule, now time.Time) (out []plan.Event) {
+	for _, r := range all {
+		a := r.Spec.When.Absence
+		if a == nil {
+			continue
+		}
+		var due []plan.Event
+		for key := range h.last {
+			if firing, ok := h.absent(r, key, now); ok && key.typ == event.Type(a.Begin()) {
+				due = append(due, firing)
+			}
+		}
+		slices.SortFunc(due, func(a, b plan.Event) int {
+			return cmp.Or(a.OccurredAt.Compare(b.OccurredAt), strings.Compare(a.EventID, b.EventID))
+		})
+		for _, firing := range due {
+			h.Add(firing)
+		}
+		out = append(out, due...)
+	}
+	return out
+}
+
+// absent returns the firing of a rule on an event that did not come within its time after the last one that begins the wait. It has
+// the time when the wait ended, whenever that is found out. A rule fires once for each wait.
+func (h *History) absent(r *schema.HookRule, begin lastKey, now time.Time) (plan.Event, bool) {
+	a, began := r.Spec.When.Absence, h.last[begin]
+	at := began.event.OccurredAt.Add(time.Duration(a.WithinSeconds) * time.Second)
+	if began.event.EventID == "" || now.Before(at) || !r.Covers(begin.resource.App, begin.resource.Tenant, begin.resource.ProjectID) {
+		return plan.Event{}, false
+	}
+	if came := h.last[lastKey{begin.resource, event.Type(a.Event)}]; came.number > began.number {
+		return plan.Event{}, false
+	}
+	_, s, about, _ := h.read(began.event)
+	firing := firingOf(r, began.event, s, about)
+	firing.OccurredAt = at
+	last, hasFired := h.fired[firedKey{r.ID(), about}]
+	if hasFired && (!at.After(last) || at.Before(last.Add(time.Duration(r.Spec.CooldownSeconds)*time.Second))) {
+		return plan.Event{}, false
+	}
+	return firing, true
+}
+
+// fire returns the firing of a rule on the event that was added last.
+func (h *History) fire(r *schema.HookRule, e plan.Event) (plan.Event, bool) {
+	d, s, about, ok := h.read(e)
+	if !ok || d.Type.IsOfRule() || !r.Covers(about.App, about.Tenant, about.ProjectID) {
+		return plan.Event{}, false
+	}
+	last, hasFired := h.fired[firedKey{r.ID(), about}]
+	if !h.triggers(r, d, s, about, e.OccurredAt, last) {
+		return plan.Event{}, false
+	}
+	cooldown := time.Duration(r.Spec.CooldownSeconds) * time.Second
+	if hasFired && e.OccurredAt.Before(last.Add(cooldown)) {
+		return plan.Event{}, false
+	}
+	return firingOf(r, e, s, about), true
+}
+
+// triggers reports whether an event is what a rule waits for. Failures that were counted for a firing count for no other one.
+func (h *History) triggers(r *schema.HookRule, d event.Definition, s subject, about Resource, at, last time.Time) bool {
+	switch w := r.Spec.When; {
+	case w.Event != "":
+		return string(d.Type) == w.Event
+	case w.Threshold != nil:
+		return d.Type == event.NodeThresholdExceeded && s.RuleID == r.ID()
+	case w.RepeatedFailure != nil && d.IsFailure():
+		from := at.Add(-time.Duration(w.RepeatedFailure.WithinSeconds) * time.Second)
+		n := 0
+		for _, t := range h.failures[about] {
+			if t.After(from) && t.After(last) {
+				n++
+			}
+		}
+		return n >= w.RepeatedFailure.Count
+	}
+	return false
+}
+
+// firingOf returns the event of a firing. Its id derives from the rule and the event that it fired on.
+func firingOf(r *schema.HookRule, e plan.Event, s subject, about Resource) plan.Event {
+	p := event.Rule{
+		OrgID: about.Tenant, ProjectID: about.ProjectID, AppSlug: about.App, ResourceKind: string(about.Kind), ResourceName: about.Name,
+		Rule: r.Key.Name, RuleID: r.ID(), FiringID: event.ID(event.RuleFired, r.Key, r.ID()+" "+e.EventID, 0),
+		TriggerID: e.EventID, TriggerType: e.EventType, Effect: r.Effects(), Status: "fired", Revision: s.Revision,
+	}
+	if a := r.Alert(); a != nil {
+		p.Severity, p.Summary = a.Severity, a.Summary
+	}
+	return envelope(event.RuleFired, p.FiringID, p, e.CorrelationID, e.OccurredAt)
+}
+
+// envelope returns an event about a rule.
+func envelope(t event.Type, id string, p event.Rule, correlationID string, at time.Time) plan.Event {
+	data, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // strings only
+	}
+	return plan.Event{EventID: id, EventType: string(t), OccurredAt: at.UTC(), Version: event.Version, CorrelationID: correlationID,
+		Payload: data}
+}
+
+// Firing returns the payload of the event of a firing.
+func Firing(e plan.Event) (p event.Rule, ok bool) {
+	ok = e.EventType == string(event.RuleFired) && json.Unmarshal(e.Payload, &p) == nil
+	return p, ok
+}
+
+// effects returns the number of effects of a firing besides its alert.
+func effects(e plan.Event) int {
+	p, ok := Firing(e)
+	if !ok || p.Effect == "" {
+		return 0
+	}
+	return strings.Count(p.Effect, ", ") + 1
+}
+
+// Outcome returns the event that says what came of an effect of a firing, the one with that number among those besides alerts.
+// reason says why it was not done; "": it was.
+func Outcome(firing plan.Event, number int, effect, reason string, at time.Time) plan.Event {
+	p, _ := Firing(firing)
+	t := event.RuleDone
+	p.Effect, p.Status, p.FailureReason = effect, "done", reason
+	if reason != "" {
+		t, p.Status = event.RuleFailed, "failed"
+	}
+	id := event.ID(event.RuleDone, schema.Key{Kind: schema.KindHookRule, Name: p.Rule}, firing.EventID, number)
+	return envelope(t, id, p, firing.CorrelationID, at)
+}
+
+// addOutcome closes a firing whose effects all have an outcome.
+func (h *History) addOutcome(e plan.Event) {
+	var p event.Rule
+	if json.Unmarshal(e.Payload, &p) != nil {
+		return
+	}
+	firing, ok := h.open[p.FiringID]
+	if !ok {
+		return
+	}
+	if h.outcomes[e.EventID]++; h.outcomes[e.EventID] > 1 {
+		return // the log has it already
+	}
+	done := 0
+	var ids []string
+	for i := range effects(firing) {
+		id := Outcome(firing, i, "", "", e.OccurredAt).EventID
+		ids = append(ids, id)
+		if h.outcomes[id] > 0 {
+			done++
+		}
+	}
+	if done == len(ids) {
+		delete(h.open, p.FiringID)
+		for _, id := range ids {
+			delete(h.outcomes, id)
+		}
+	}
+}
+
+// Pending is a firing with an effect that has no outcome yet.
+type Pending struct {
+	Firing plan.Event
+	Number int // of the effect, among those besides alerts
+}
+
+// Pending returns the effects without an outcome, in the order of the firings.
+func (h *History) Pending() []Pending {
+	var out []Pending
+	for _, e := range h.open {
+		for i := range effects(e) {
+			if h.outcomes[Outcome(e, i, "", "", e.OccurredAt).EventID] == 0 {
+				out = append(out, Pending{e, i})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Pending) int {
+		return cmp.Or(a.Firing.OccurredAt.Compare(b.Firing.OccurredAt), strings.Compare(a.Firing.EventID, b.Firing.EventID),
+			a.Number-b.Number)
+	})
+	return out
+}
+
+// Count returns how often a rule would have fired on events, given in the order of the log, and on which resources.
+func Count(r *schema.HookRule, events []plan.Event) (n int, on []Resource) {
+	h, rule := NewHistory(r), []*schema.HookRule{r}
+	var all []plan.Event
+	for _, e := range events {
+		if !event.Type(e.EventType).IsOfRule() { // those are of the rules in force then
+			all = append(all, h.Record(rule, e)...)
+		}
+	}
+	for _, f := range append(all, h.Absent(rule, h.newest)...) {
+		if _, isFiring := Firing(f); !isFiring {
+			continue
+		}
+		n++
+		if _, _, about, ok := h.read(f); ok && !slices.Contains(on, about) {
+			on = append(on, about)
+		}
+	}
+	return n, on
+}

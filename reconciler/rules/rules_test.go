@@ -1,0 +1,329 @@
+package rules_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth/reconciler/nodes"
+	"berth/reconciler/plan"
+	"berth/reconciler/rules"
+	"berth/schema"
+	"berth/schema/event"
+)
+
+var start = time.Date(2026, 7, 1, 8, 0, 0, 0, time.UTC)
+
+func rule(name string, when schema.HookWhen, change ...func(*schema.HookRule)) *schema.HookRule {
+	r := &schema.HookRule{Spec: schema.HookRuleSpec{When: when,
+		Then: []schema.HookEffect{{Alert: &schema.HookAlert{Severity: "warning", Summary: "look at it"}}}}}
+	r.Key = schema.Key{Kind: schema.KindHookRule, Name: name}
+	for _, c := range change {
+		c(r)
+	}
+	return r
+}
+
+func onEvent(t event.Type) schema.HookWhen { return schema.HookWhen{Event: string(t)} }
+
+func onFailures(n, within int) schema.HookWhen {
+	return schema.HookWhen{RepeatedFailure: &schema.RepeatedFailure{Count: n, WithinSeconds: within}}
+}
+
+func cooldown(seconds int) func(*schema.HookRule) {
+	return func(r *schema.HookRule) { r.Spec.CooldownSeconds = seconds }
+}
+
+// instanceEvent is an event of an instance, some seconds after the start.
+func instanceEvent(t event.Type, name string, after int) plan.Event {
+	payload, _ := json.Marshal(event.Instance{OrgID: "physics", ProjectID: "physics.lhc", AppSlug: "slurm",
+		ResourceName: "physics.lhc/" + name, Revision: "abc"})
+	return plan.Event{EventID: fmt.Sprintf("%032x", after*1000+len(name)), EventType: string(t), CorrelationID: "c1", Payload: payload,
+		OccurredAt: start.Add(time.Duration(after) * time.Second)}
+}
+
+// firings returns the firings among the events that are recorded.
+func firings(h *rules.History, all []*schema.HookRule, events ...plan.Event) (out []event.Rule) {
+	for _, e := range h.Record(all, events...) {
+		if f, ok := rules.Firing(e); ok {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func TestRuleFiresOnItsEvent(t *testing.T) {
+	r := rule("failed", onEvent(event.InstanceFailed))
+	failed := instanceEvent(event.InstanceFailed, "train", 1)
+	out := rules.NewHistory().Record([]*schema.HookRule{r}, instanceEvent(event.InstanceRunning, "train", 0), failed)
+	require.Len(t, out, 3)
+	f, ok := rules.Firing(out[2])
+	require.True(t, ok)
+	require.Equal(t, event.Rule{
+		OrgID: "physics", ProjectID: "physics.lhc", AppSlug: "slurm", ResourceKind: "Instance", ResourceName: "physics.lhc/train",
+		Rule: "failed", RuleID: "failed", FiringID: out[2].EventID, TriggerID: failed.EventID, TriggerType: "apps.instance.failed",
+		Severity: "warning", Summary: "look at it", Status: "fired", Revision: "abc",
+	}, f)
+	require.Equal(t, failed.OccurredAt, out[2].OccurredAt)
+	require.Equal(t, "c1", out[2].CorrelationID)
+}
+
+func TestRuleCoversItsAppsAndProjects(t *testing.T) {
+	failed := instanceEvent(event.InstanceFailed, "train", 0)
+	for name, one := range map[string]struct {
+		apps, to []string
+		want     int
+	}{
+		"everything":         {nil, nil, 1},
+		"the app":            {[]string{"slurm"}, nil, 1},
+		"another app":        {[]string{"other"}, nil, 0},
+		"the tenant":         {nil, []string{"physics"}, 1},
+		"the project":        {nil, []string{"physics.lhc"}, 1},
+		"another tenant":     {nil, []string{"chem"}, 0},
+		"tenant but not app": {[]string{"other"}, []string{"physics"}, 0},
+	} {
+		r := rule("r", onEvent(event.InstanceFailed), func(r *schema.HookRule) { r.Spec.Apps, r.Spec.AppliesTo = one.apps, one.to })
+		require.Len(t, firings(rules.NewHistory(), []*schema.HookRule{r}, failed), one.want, name)
+	}
+	node, _ := json.Marshal(event.Node{ResourceName: "n1"})
+	lost := plan.Event{EventID: "1", EventType: string(event.NodeLost), OccurredAt: start, Payload: node}
+	r := rule("r", onEvent(event.NodeLost))
+	require.Len(t, firings(rules.NewHistory(), []*schema.HookRule{r}, lost), 1)
+	r.Spec.AppliesTo = []string{"physics"}
+	require.Empty(t, firings(rules.NewHistory(), []*schema.HookRule{r}, lost), "a node belongs to no tenant")
+}
+
+func TestCooldownIsByRuleAndResource(t *testing.T) {
+	all := []*schema.HookRule{rule("r", onEvent(event.InstanceFailed), cooldown(300))}
+	h := rules.NewHistory()
+	require.Len(t, firings(h, all, instanceEvent(event.InstanceFailed, "train", 0)), 1)
+	require.Empty(t, firings(h, all, instanceEvent(event.InstanceFailed, "train", 299)))
+	require.Len(t, firings(h, all, instanceEvent(event.InstanceFailed, "other", 299)), 1, "another resource")
+	require.Len(t, firings(h, all, instanceEvent(event.InstanceFailed, "train", 300)), 1)
+}
+
+func TestRepeatedFailuresAreCountedByEventTime(t *testing.T) {
+	all := []*schema.HookRule{rule("twice", onFailures(2, 3600))}
+	for name, one := range map[string]struct {
+		at   []int
+		want int
+	}{
+		"one":                             {[]int{0}, 0},
+		"two within the time":             {[]int{0, 3599}, 1},
+		"two too far apart":               {[]int{0, 3600}, 0},
+		"a failure counts for one firing": {[]int{0, 10, 20}, 1},
+		"four are two firings":            {[]int{0, 10, 20, 30}, 2},
+	} {
+		h, n := rules.NewHistory(), 0
+		for _, at := range one.at {
+			n += len(firings(h, all, instanceEvent(event.InstanceFailed, "train", at)))
+			require.Empty(t, firings(h, all, instanceEvent(event.InstanceRunning, "train", at)), "no failure")
+		}
+		require.Equal(t, one.want, n, name)
+	}
+	h := rules.NewHistory()
+	require.Empty(t, firings(h, all, instanceEvent(event.InstanceFailed, "train", 0), instanceEvent(event.InstanceFailed, "other", 1)),
+		"failures of two resources")
+	require.Empty(t, firings(h, nil, instanceEvent(event.InstanceFailed, "new", 2)))
+	require.Len(t, firings(h, all, instanceEvent(event.InstanceFailed, "new", 3)), 1, "a failure before the rule counts")
+}
+
+func TestNoRuleFiresOnTheEventOfARule(t *testing.T) {
+	all := []*schema.HookRule{rule("a", onEvent(event.InstanceFailed)), rule("b", onEvent(event.RuleFired)), rule("c", onFailures(2, 60))}
+	require.Len(t, firings(rules.NewHistory(), all, instanceEvent(event.InstanceFailed, "train", 0)), 1)
+}
+
+func TestEffectsArePendingUntilTheirOutcome(t *testing.T) {
+	r := rule("r", onEvent(event.InstanceFailed), func(r *schema.HookRule) {
+		r.Spec.Then = append(r.Spec.Then, schema.HookEffect{Webhook: &schema.HookWebhook{URL: "https://a.example/x"}},
+			schema.HookEffect{Action: &schema.HookAction{Operation: "restart"}})
+	})
+	h := rules.NewHistory()
+	out := h.Record([]*schema.HookRule{r}, instanceEvent(event.InstanceFailed, "train", 0))
+	all := h.Pending()
+	require.Len(t, all, 2)
+	require.Equal(t, []int{0, 1}, []int{all[0].Number, all[1].Number})
+	done := rules.Outcome(all[0].Firing, 0, "webhook https://a.example/x", "", start)
+	require.Equal(t, string(event.RuleDone), done.EventType)
+	h.Add(done)
+	h.Add(done) // announced again after a lost answer
+	require.Len(t, h.Pending(), 1)
+	refused := rules.Outcome(all[1].Firing, 1, "restart", "no permission", start)
+	require.Equal(t, string(event.RuleFailed), refused.EventType)
+	h.Add(refused)
+	require.Empty(t, h.Pending())
+	again := rules.NewHistory() // as a restarted daemon reads it
+	for _, e := range append(out, done) {
+		again.Add(e)
+	}
+	require.Len(t, again.Pending(), 1)
+	require.Equal(t, 1, again.Pending()[0].Number)
+}
+
+// A daemon that reads the log goes on as if it had never stopped: wherever a history is cut, the firings are the same, and have
+// the same ids.
+func TestSameLogGivesSameFirings(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := []*schema.HookRule{
+			rule("event", onEvent(event.InstanceFailed), cooldown(rapid.IntRange(0, 100).Draw(t, "cooldown"))),
+			rule("absent", onAbsence(event.InstanceRunning, event.InstanceFailed, rapid.IntRange(1, 100).Draw(t, "absent")), cooldown(30)),
+			rule("twice", onFailures(rapid.IntRange(2, 4).Draw(t, "count"), rapid.IntRange(1, 200).Draw(t, "within")), cooldown(50)),
+		}
+		var events []plan.Event
+		at := 0
+		for i := range rapid.IntRange(1, 60).Draw(t, "events") {
+			at += rapid.IntRange(-5, 60).Draw(t, "gap")
+			e := instanceEvent(rapid.SampledFrom([]event.Type{event.InstanceFailed, event.InstanceRunning}).Draw(t, "type"),
+				rapid.SampledFrom([]string{"a", "bb"}).Draw(t, "name"), at)
+			e.EventID = fmt.Sprintf("%032x", i)
+			events = append(events, e)
+		}
+		whole := rules.NewHistory(all...).Record(all, events...)
+		cut := rapid.IntRange(0, len(events)).Draw(t, "cut")
+		log := rules.NewHistory(all...).Record(all, events[:cut]...)
+		restarted := rules.NewHistory(all...)
+		for _, e := range log {
+			restarted.Add(e)
+		}
+		log = append(log, restarted.Record(all, events[cut:]...)...)
+		if fmt.Sprint(log) != fmt.Sprint(whole) {
+			t.Fatalf("cut at %d:\n%v\nwhole:\n%v", cut, log, whole)
+		}
+	})
+}
+
+func TestCountIsWhatTheRuleWouldHaveDone(t *testing.T) {
+	r := rule("twice", onFailures(2, 3600), cooldown(300))
+	var log []plan.Event
+	for _, at := range []int{0, 60, 120, 400} {
+		log = append(log, instanceEvent(event.InstanceFailed, "train", at), instanceEvent(event.InstanceRunning, "train", at))
+	}
+	n, on := rules.Count(r, rules.NewHistory().Record([]*schema.HookRule{rule("old", onFailures(2, 3600))}, log...))
+	require.Equal(t, 2, n)
+	require.Equal(t, []rules.Resource{{Kind: schema.KindInstance, Tenant: "physics", ProjectID: "physics.lhc", App: "slurm",
+		Name: "physics.lhc/train"}}, on)
+}
+
+func TestThresholdMakesOneEventAtItsBeginAndEnd(t *testing.T) {
+	above := 90
+	r := rule("hot", schema.HookWhen{Threshold: &schema.HookThreshold{Metric: schema.MetricLoad, Above: &above, ForSeconds: 60}})
+	all := []*schema.HookRule{r, rule("other", onEvent(event.NodeThresholdExceeded))}
+	h, s := rules.NewHistory(), rules.NewSampler()
+	var got []string
+	sample := func(after int, load float64) {
+		m := &nodes.Measured{Load: &load}
+		if load < 0 {
+			m = nil // no answer
+		}
+		events := s.Sample(h, all, "n1", "abc", rules.Values(m), start.Add(time.Duration(after)*time.Second))
+		for _, e := range h.Record(all, events...) {
+			f, _ := rules.Firing(e)
+			got = append(got, fmt.Sprintf("%d %s %s", after, e.EventType, f.Rule))
+		}
+	}
+	for at, load := range []float64{91, 91, 91, 90, 91, 91, -1, 91, 91, 91, 91, 91, 91, 91, -1, 92, 90, 91} {
+		sample(20*at, load)
+	}
+	require.Equal(t, []string{
+		"200 berth.node.threshold_exceeded ", "200 berth.rule.fired hot", "200 berth.rule.fired other",
+		"320 berth.node.threshold_ended "}, got)
+	require.Empty(t, s.Sample(h, nil, "n1", "abc", rules.Values(&nodes.Measured{}), start), "no rule, no event")
+}
+
+func TestValuesOfANode(t *testing.T) {
+	load := 1.5
+	require.Equal(t, map[string]float64{schema.MetricLoad: 1.5, schema.MetricMemoryAvailable: 2048, schema.MetricDiskFree: 3,
+		schema.MetricClockOffset: 7}, rules.Values(&nodes.Measured{Load: &load, AvailableMiB: 2048, ClockOffset: -7,
+		Disks: []nodes.Disk{{FreeGiB: 9}, {FreeGiB: 3}, {FreeGiB: 5}}}))
+	require.Empty(t, rules.Values(nil))
+	require.Subset(t, schema.NodeMetrics(), []string{schema.MetricLoad, schema.MetricMemoryAvailable, schema.MetricDiskFree,
+		schema.MetricClockOffset})
+}
+
+func TestChangedRuleShowsWhatItCoversAndHowOftenItWouldHaveFired(t *testing.T) {
+	desired := func(all ...*schema.HookRule) *schema.Desired {
+		d := &schema.Desired{Platform: &schema.Platform{Others: schema.Others{}, Nodes: map[string]*schema.Node{}},
+			Tenants: map[string]*schema.TenantEstate{"physics": {Projects: map[string]*schema.ProjectEstate{"lhc": {
+				Instances: map[string]*schema.Instance{}}}}}}
+		for i := range 7 {
+			one := &schema.Instance{Spec: schema.InstanceSpec{App: "slurm"}}
+			one.Key = schema.InstanceKey("physics", "lhc", fmt.Sprintf("i%d", i))
+			d.Tenants["physics"].Projects["lhc"].Instances[one.Key.Name] = one
+		}
+		node := &schema.Node{}
+		node.Key = schema.Key{Kind: schema.KindNode, Name: "n1"}
+		d.Platform.Nodes["n1"] = node
+		for _, r := range all {
+			d.Platform.Others["platform/hooks/"+r.Key.Name+".yaml"] = r
+		}
+		return d
+	}
+	log := []plan.Event{instanceEvent(event.InstanceFailed, "i1", 0), instanceEvent(event.InstanceFailed, "i1", 10)}
+	above := 1
+	same := rule("same", onEvent(event.InstanceFailed))
+	after := desired(same, rule("twice", onFailures(2, 60)),
+		rule("nobody", onEvent(event.InstanceFailed), func(r *schema.HookRule) { r.Spec.Apps = []string{"other"} }),
+		rule("hot", schema.HookWhen{Threshold: &schema.HookThreshold{Metric: schema.MetricLoad, Above: &above}}))
+	reads := 0
+	notes := rules.Preview(desired(same), after, func() ([]plan.Event, error) { reads++; return log, nil })
+	var got []string
+	for _, n := range notes {
+		require.Equal(t, schema.SeverityNote, n.Severity)
+		got = append(got, n.Message)
+	}
+	require.Equal(t, []string{
+		"spec.when: covers n1; how often it would have fired is unknown, as metrics are not recorded",
+		"spec.when: covers nothing that is declared now; in the last 7 days it would have fired 0 times",
+		"spec.when: covers physics.lhc/i0, physics.lhc/i1, physics.lhc/i2, physics.lhc/i3, physics.lhc/i4 and 2 more; " +
+			"in the last 7 days it would have fired once, on physics.lhc/i1",
+	}, got)
+	require.Equal(t, 1, reads)
+	require.Empty(t, rules.Preview(after, after, nil), "no rule changed")
+	notes = rules.Preview(desired(), desired(same), func() ([]plan.Event, error) { return log, errors.New("damaged") })
+	require.Contains(t, notes[0].Message, "would have fired 2 times, on physics.lhc/i1 by the events that can be read here: damaged")
+}
+
+func onAbsence(missing, after event.Type, within int) schema.HookWhen {
+	return schema.HookWhen{Absence: &schema.HookAbsence{Event: string(missing), After: string(after), WithinSeconds: within}}
+}
+
+// A rule fires once for each wait that ends without the event, with the time when it ended, whether a clock or the next event of
+// the resource shows that.
+func TestAbsenceOfAnEventFiresOnce(t *testing.T) {
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	stuck := []*schema.HookRule{rule("stuck", onAbsence(event.InstanceRunning, event.InstanceRequested, 60))}
+	requested := func(name string, after int) plan.Event { return instanceEvent(event.InstanceRequested, name, after) }
+	running := func(name string, after int) plan.Event { return instanceEvent(event.InstanceRunning, name, after) }
+
+	h := rules.NewHistory(stuck...)
+	require.Empty(t, firings(h, stuck, requested("a", 0), requested("bb", 0), running("bb", 59), requested("ccc", 0)))
+	require.Empty(t, firings(h, stuck, instanceEvent(event.InstanceDeleted, "ccc", 5)), "nothing is expected of what is gone")
+	require.Empty(t, h.Absent(stuck, at(59)))
+	out := h.Absent(stuck, at(100))
+	require.Len(t, out, 1)
+	f, _ := rules.Firing(out[0])
+	require.Equal(t, "physics.lhc/a", f.ResourceName)
+	require.Equal(t, string(event.InstanceRequested), f.TriggerType)
+	require.Equal(t, at(60), out[0].OccurredAt)
+	require.Empty(t, h.Absent(stuck, at(1000)))
+
+	late := rules.NewHistory(stuck...) // no clock looked before the event came
+	require.Empty(t, firings(late, stuck, requested("a", 0)))
+	again := late.Record(stuck, running("a", 61))
+	require.Equal(t, out[0], again[0])
+	require.Empty(t, late.Absent(stuck, at(1000)))
+
+	silent := []*schema.HookRule{rule("silent", onAbsence(event.InstanceRunning, "", 60))}
+	h = rules.NewHistory(silent...)
+	require.Empty(t, firings(h, silent, running("a", 0), running("a", 50), running("a", 100)))
+	require.Len(t, h.Absent(silent, at(160)), 1)
+	require.False(t, rules.NewHistory(silent...).Keeps(stuck))
+	require.True(t, h.Keeps(silent))
+	n, _ := rules.Count(stuck[0], []plan.Event{requested("a", 0), running("bb", 100)})
+	require.Equal(t, 1, n)
+}
