@@ -289,6 +289,7 @@ type Policy struct {
 // of instances that run already and no longer comply.
 type PolicySpec struct {
 	Overlay
+	Quotas
 	HardDeny        HardDeny `json:"hard_deny,omitzero"`
 	RequireApproval bool     `json:"require_approval,omitempty"` // changes below need the approval of a second user with the permission
 	// RequireOnboarding refuses new instances and shared runtimes below of an app that lacks a point of onboarding.
@@ -331,6 +332,19 @@ type Overlay struct {
 	ArtifactSourceAllowlist   []string `json:"artifact_source_allowlist,omitzero"`
 	AllowedOperatingModes     []string `json:"allowed_operating_modes,omitzero"`
 	AllowedControlPlaneScopes []string `json:"allowed_control_plane_scopes,omitzero"`
+}
+
+// Quotas are the keys of a Policy that bound a project, or a tenant with all its projects. A nil field says
+// nothing; it never widens. An entitlement has none: it is of one app.
+type Quotas struct {
+	MaxInstancesPerTenant *int `json:"max_instances_per_tenant,omitempty"`
+	MaxGPUsPerProject     *int `json:"max_gpus_per_project,omitempty"`
+	MaxGPUsPerTenant      *int `json:"max_gpus_per_tenant,omitempty"`
+	MaxNodesPerProject    *int `json:"max_nodes_per_project,omitempty"`
+	MaxNodesPerTenant     *int `json:"max_nodes_per_tenant,omitempty"`
+	// MaxWaitingOperationsPerProject and MaxWaitingOperationsPerTenant bound the operations that are not done.
+	MaxWaitingOperationsPerProject *int `json:"max_waiting_operations_per_project,omitempty"`
+	MaxWaitingOperationsPerTenant  *int `json:"max_waiting_operations_per_tenant,omitempty"`
 }
 
 // Entitlement allows a project to use an app; its name is the app's slug.

@@ -92,7 +92,7 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 		return nil
 	}
 	var out []schema.Diagnostic
-	e := policy.EvaluateTenant(&p, &under, policy.Existing(func(k schema.Key) bool { return has(was, k) }), policy.At(today))
+	e := policy.EvaluateTenant(&p, &under, policy.Since(&under, was), policy.At(today))
 	for _, f := range policy.Findings(e.Decisions()) {
 		if f.Severity != schema.SeverityError || earlier[f.File] {
 			continue

@@ -33,6 +33,7 @@ const (
 // layer is one overlay, with its document.
 type layer struct {
 	schema.Overlay
+	schema.Quotas
 	scope        Scope
 	header       *schema.Header
 	prefix       string // path of the overlay's fields in its document
@@ -55,7 +56,7 @@ func (l layer) whose() string { return "the " + string(l.scope) }
 func platformLayers(p *schema.Platform) []layer {
 	var ls []layer
 	for _, d := range schema.Sorted(p.Policies) {
-		ls = append(ls, layer{Overlay: d.Spec.Overlay, scope: ScopePlatform, header: &d.Header, prefix: "spec",
+		ls = append(ls, layer{Overlay: d.Spec.Overlay, Quotas: d.Spec.Quotas, scope: ScopePlatform, header: &d.Header, prefix: "spec",
 			deny: d.Spec.HardDeny.Apps, noncompliant: d.Spec.Noncompliant})
 	}
 	if slices.ContainsFunc(ls, func(l layer) bool { return l.ArtifactSourceAllowlist != nil }) {
@@ -86,8 +87,8 @@ func tenantLayers(above []layer, t *schema.TenantEstate) []layer {
 	if t.Policy == nil {
 		return above
 	}
-	return append(slices.Clip(above), layer{Overlay: t.Policy.Spec.Overlay, scope: ScopeTenant, header: &t.Policy.Header, prefix: "spec",
-		deny: t.Policy.Spec.HardDeny.Apps, noncompliant: t.Policy.Spec.Noncompliant})
+	return append(slices.Clip(above), layer{Overlay: t.Policy.Spec.Overlay, Quotas: t.Policy.Spec.Quotas, scope: ScopeTenant,
+		header: &t.Policy.Header, prefix: "spec", deny: t.Policy.Spec.HardDeny.Apps, noncompliant: t.Policy.Spec.Noncompliant})
 }
 
 func entitlementLayers(above []layer, e *schema.Entitlement) []layer {
@@ -142,15 +143,32 @@ func sourceHosts() list {
 // maximum is a key that is a maximum.
 type maximum struct {
 	key string
-	of  func(schema.Overlay) *int
+	of  func(layer) *int
 }
 
 func maxInstances() maximum {
-	return maximum{"max_instances_per_project", func(o schema.Overlay) *int { return o.MaxInstancesPerProject }}
+	return maximum{"max_instances_per_project", func(l layer) *int { return l.MaxInstancesPerProject }}
 }
 
 func maxGPUs() maximum {
-	return maximum{"max_gpus_per_instance", func(o schema.Overlay) *int { return o.MaxGPUsPerInstance }}
+	return maximum{"max_gpus_per_instance", func(l layer) *int { return l.MaxGPUsPerInstance }}
+}
+
+// maxWaiting is the maximum of operations that are not done, of a tenant or of a project.
+func maxWaiting(ofTenant bool) maximum {
+	if ofTenant {
+		return maximum{"max_waiting_operations_per_tenant", func(l layer) *int { return l.MaxWaitingOperationsPerTenant }}
+	}
+	return maximum{"max_waiting_operations_per_project", func(l layer) *int { return l.MaxWaitingOperationsPerProject }}
+}
+
+// maxima returns all maxima.
+func maxima() []maximum {
+	out := []maximum{maxInstances(), maxGPUs()}
+	for _, q := range quotas() {
+		out = append(out, q.maximum)
+	}
+	return append(out, maxWaiting(false), maxWaiting(true))
 }
 
 // allow narrows values by the list of each layer. Nil values mean "any". by has the
@@ -195,7 +213,7 @@ func (k list) refuses(item string, layers []layer) (by layer, witness string, ok
 // least returns the layer with the least maximum, the widest of equal ones.
 func (k maximum) least(layers []layer) (n int, by layer, ok bool) {
 	for _, l := range layers {
-		if m := k.of(l.Overlay); m != nil && (!ok || *m < n) {
+		if m := k.of(l); m != nil && (!ok || *m < n) {
 			n, by, ok = *m, l, true
 		}
 	}

@@ -33,10 +33,10 @@ func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 
 // uselessMaxima warns of maxima of the platform's policies that another of them makes useless: the least counts.
 func uselessMaxima(layers []layer) (out []schema.Diagnostic) {
-	for _, k := range []maximum{maxInstances(), maxGPUs()} {
+	for _, k := range maxima() {
 		most, by, ok := k.least(layers)
 		for _, l := range layers {
-			if n := k.of(l.Overlay); ok && n != nil && *n > most {
+			if n := k.of(l); ok && n != nil && *n > most {
 				field := l.prefix + "." + k.key
 				out = append(out, l.at(k.key).Warning(field, "policy.useless", "%d has no effect, as %s allows %d at most (%s)", *n,
 					by.whose(), most, by.at(k.key).Place()))

@@ -59,8 +59,8 @@ func wider(above []layer, child layer) (ds []schema.Diagnostic) {
 			say(fmt.Sprintf("%s[%d]", k.key, i), by, k.key, "allows %s, which is not allowed above: %s", what, only(k.of(by.Overlay)))
 		}
 	}
-	for _, k := range []maximum{maxInstances(), maxGPUs()} {
-		n := k.of(child.Overlay)
+	for _, k := range maxima() {
+		n := k.of(child)
 		if most, by, ok := k.least(above); ok && n != nil && *n > most {
 			say(k.key, by, k.key, "allows %d, which is not allowed above: at most %d", *n, most)
 		}
