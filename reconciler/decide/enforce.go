@@ -33,7 +33,8 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	g.judge()
 	before, main := g.before, g.main
 	f, err := d.o.Loader.InForce(ctx, main, before, g.vetoes,
-		d.ruled(before.Desired, in.today), d.refuse(before.Desired, in.today), upgrades(before.Desired), uids(before.Desired),
+		d.ruled(before.Desired, in.today), d.refuse(before.Desired, in.today), operations(before.Desired, in.facts),
+		upgrades(before.Desired), uids(before.Desired),
 		renamed(before.Desired), wholeMoves(g.moves, before, main))
 	for _, frozen := range []error{estate.ErrEmpty, estate.ErrUnreadable, estate.ErrInForce} {
 		if errors.Is(err, frozen) {

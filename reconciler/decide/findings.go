@@ -54,6 +54,7 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 		judged = f.Result.Desired // without it, others would be judged by less than all policies
 	}
 	all = append(all, d.refused(judged, f.before, today, func(string) bool { return true })...)
+	all = append(all, operations(f.before, f.guard.facts)(judged)...)
 	all = append(all, schema.Upgrades(f.before, f.Main.Desired)...)
 	all = append(all, schema.Shadowing(f.Main.Desired)...)
 	all = append(all, policy.ChangedUIDs(f.before, f.Main.Desired)...)

@@ -39,3 +39,6 @@ func (in *Input) proposal() plan.ProposeInput {
 	return plan.ProposeInput{Base: in.Base, Head: in.Head, Memory: in.Memory, Rules: in.Rules, Diagnostics: []schema.Diagnostic{},
 		Documents: []plan.DocumentChange{}}
 }
+
+// facts returns the facts of the input.
+func (in *Input) facts() Facts { return Facts{Memory: in.Memory} }

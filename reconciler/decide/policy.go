@@ -37,6 +37,18 @@ func (d *Decider) refused(now, before *schema.Desired, today string, asked func(
 	return slices.Concat(out, slices.Concat(of...))
 }
 
+// operations refuses operations by which more than policy allows would not be done.
+func operations(before *schema.Desired, facts Facts) estate.Check {
+	return func(now *schema.Desired) (out []schema.Diagnostic) {
+		for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
+			if t, was := now.Tenants[name], before.Tenants[name]; t != was {
+				out = append(out, policy.WaitingOperations(now.Platform, t, was, facts.isFinished(was))...)
+			}
+		}
+		return out
+	}
+}
+
 // ruled returns a check that applies the rules of the options to the version that comes into
 // force. So a held document neither allows nor denies another change.
 func (d *Decider) ruled(before *schema.Desired, today string) estate.Check {

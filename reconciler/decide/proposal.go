@@ -130,7 +130,7 @@ func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := change{main: main, permitted: in.Permitted, today: in.Today, trust: in.InForce == ""}
+	c := change{main: main, permitted: in.Permitted, today: in.Today, facts: in.facts(), trust: in.InForce == ""}
 	if in.InForce != "" {
 		if c.previous, err = in.Repo.Snapshot(ctx, in.InForce); err != nil {
 			return nil, err
@@ -146,7 +146,7 @@ func (in *Input) change(base *forced, tree schema.Snapshot, touched []schema.Pat
 		by.Actor = *in.By
 	}
 	next := change{
-		main: tree, previous: base.Snapshot, permitted: base.permitted, today: in.Today,
+		main: tree, previous: base.Snapshot, permitted: base.permitted, today: in.Today, facts: in.facts(),
 		commit: in.Head, authored: map[string]subject{}, acks: []subject{by}, acked: in.Acked,
 	}
 	if trust {

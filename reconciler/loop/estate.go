@@ -301,6 +301,8 @@ func (t *estateTask) standing(
 		return was, "", err
 	}
 	was.Permitted, decided = message.Permitted, message.Commit
+	units := t.status.Units()
+	was.Facts = decide.Facts{Memory: &units}
 	if old != nil && old.InForce == tips.InForce && old.Main != "" {
 		decided = old.Main // a commit that changes nothing is not written there
 	}

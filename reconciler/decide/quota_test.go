@@ -1,0 +1,85 @@
+package decide_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/decide"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// operation is a document of an operation on train, and its path.
+func operation(name string) (path, content string) {
+	return "tenants/physics/projects/lhc/operations/" + name + ".yaml",
+		doc("MemberOperation", name, "spec: {instance: train, operation: drain, member: worker-0, reason: a fan is loud}\n")
+}
+
+// done is a memory in which operations on train are done.
+func done(names ...string) *plan.Memory {
+	st := &plan.Status{Key: schema.InstanceKey("physics", "lhc", "train")}
+	for _, n := range names {
+		st.Operations = append(st.Operations, plan.Operation{Name: n, ID: n, Phase: plan.OperationDone})
+	}
+	m := plan.Remember(st)
+	return &m
+}
+
+// Operations that are not done are bounded, by what berth/status says of them. Those in force are never refused.
+func TestWaitingOperationsAreBounded(t *testing.T) {
+	aFile, a := operation("a")
+	bFile, b := operation("b")
+	cFile, c := operation("c")
+	for _, whose := range []string{"project", "tenant"} {
+		t.Run(whose, func(t *testing.T) {
+			limit := doc("Policy", "policy", fmt.Sprintf("spec:\n  max_waiting_operations_per_%s: 1\n", whose))
+			s := tell(t, map[string]string{aFile: a, bFile: b})
+			held := func(facts decide.Facts) (out map[string]string) {
+				s.was.Facts = facts
+				out = map[string]string{}
+				for _, h := range s.together().Held {
+					require.Equal(t, schema.HeldDenied, h.Reason)
+					out[h.File] = h.Message
+				}
+				return out
+			}
+			s.commits("tina", map[string]string{rules: limit})
+			require.Empty(t, held(decide.Facts{Memory: done()}), "a narrower policy")
+			s.commits("pia", map[string]string{cFile: c})
+			require.Equal(t, map[string]string{cFile: fmt.Sprintf("metadata.name: would be operation 3 of the %s that is not done, at most 1 are allowed "+
+				"(%s:6); wait until another is done", whose, rules)}, held(decide.Facts{Memory: done()}))
+			s.commits("pia", map[string]string{"README.md": "next\n"})
+			require.Len(t, held(decide.Facts{Memory: done("a")}), 1)
+			s.commits("pia", map[string]string{"README.md": "last\n"})
+			require.Empty(t, held(decide.Facts{Memory: done("a", "b")}))
+		})
+	}
+}
+
+// The command line without a status branch takes the operations in force for done, as it takes units for running.
+func TestOperationsInForceAreAssumedDone(t *testing.T) {
+	aFile, a := operation("a")
+	bFile, b := operation("b")
+	cFile, c := operation("c")
+	base := estateFiles(map[string]string{aFile: a, rules: doc("Policy", "policy", "spec:\n  max_waiting_operations_per_project: 1\n")})
+	head := change(base, map[string]string{bFile: b, cFile: c})
+	for name, tc := range map[string]struct {
+		memory *plan.Memory
+		want   int
+	}{"no status branch": {nil, 1}, "all wait": {done(), 2}, "one is done": {done("a"), 1}} {
+		t.Run(name, func(t *testing.T) {
+			p, err := decide.New(decide.Options{Loader: loader(t)}).Proposal(t.Context(), decide.Input{
+				Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", Memory: tc.memory})
+			require.NoError(t, err)
+			found := 0
+			for _, d := range p.Diagnostics {
+				if d.Code == "policy.max_waiting_operations_per_project" {
+					found++
+				}
+			}
+			require.Equal(t, tc.want, found)
+		})
+	}
+}
