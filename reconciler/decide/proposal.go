@@ -77,6 +77,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	out.Diagnostics = d.findingsOf(in, touched, waited, base, head)
 	head.reportMoves(partialMoves(touched, base.Result, head), &out)
 	out.Impacted = policy.Impacted(d.Evaluate(now, now, in.Today), d.Evaluate(head.Result.Desired, now, in.Today))
+	out.Quotas = policy.QuotasUsed(head.Result.Desired, base.effective, head.effective)
 	for _, c := range touched {
 		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
 	}

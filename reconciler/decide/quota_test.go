@@ -83,3 +83,21 @@ func TestOperationsInForceAreAssumedDone(t *testing.T) {
 		})
 	}
 }
+
+// A proposal says what a merge uses of the quotas that are set, of the projects and tenants that it changes.
+func TestProposalSaysWhatIsLeftOfQuotas(t *testing.T) {
+	base := estateFiles(map[string]string{rules: doc("Policy", "policy",
+		"spec:\n  max_gpus_per_tenant: 20\n  max_nodes_per_project: 9\n  max_instances_per_project: 3\n  max_instances_per_tenant: 9\n")})
+	head := change(base, map[string]string{train: instance("train", 2, 1), at + "eval.yaml": instance("eval", 0, 1)})
+	p, err := decide.New(decide.Options{Loader: loader(t)}).Proposal(t.Context(),
+		decide.Input{Repo: trees{"base": base, "head": head}, Base: "base", Head: "head"})
+	require.NoError(t, err)
+	require.Empty(t, p.Held)
+	var said []string
+	for _, q := range p.Quotas {
+		require.Equal(t, rules, q.Source.File)
+		said = append(said, fmt.Sprintf("%s %s %d→%d of %d", q.Owner, q.Rule, q.Was, q.Used, q.Most))
+	}
+	require.Equal(t, []string{"physics max_instances_per_tenant 1→2 of 9", "physics max_gpus_per_tenant 1→2 of 20",
+		"physics.lhc max_instances_per_project 1→2 of 3", "physics.lhc max_nodes_per_project 2→4 of 9"}, said)
+}

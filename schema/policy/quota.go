@@ -257,3 +257,57 @@ func (o options) at(today string) options {
 	o.today = today
 	return o
 }
+
+// QuotasUsed returns the quotas that policies of d set and of which after uses more or less than before, sorted by owner.
+func QuotasUsed(d *schema.Desired, before, after *schema.Effective) (out []schema.QuotaUse) {
+	platform := platformLayers(d.Platform)
+	for _, name := range slices.Sorted(maps.Keys(d.Tenants)) {
+		was, is := before.Tenants[name], after.Tenants[name]
+		if name == "" || was == is {
+			continue
+		}
+		layers := tenantLayers(platform, d.Tenants[name])
+		parts := func(e *schema.EffectiveTenant) map[string]*schema.EffectiveProject {
+			if e == nil {
+				return nil
+			}
+			return e.Projects
+		}
+		a, b := parts(was), parts(is)
+		out = append(out, usesOf(name, quotasOf(true, layers), layers, sumOf(a, nil), sumOf(b, nil))...)
+		of := append([]quota{perProject()}, quotasOf(false, layers)...)
+		for _, project := range slices.Sorted(maps.Keys(b)) {
+			if project != "" {
+				out = append(out, usesOf(name+"."+project, of, layers, sumOf(a, &project), sumOf(b, &project))...)
+			}
+		}
+	}
+	return out
+}
+
+// sumOf returns the amounts of all parts of a tenant, or of one project.
+func sumOf(parts map[string]*schema.EffectiveProject, only *string) (sum Used) {
+	for name, p := range parts {
+		if only == nil || name == *only {
+			sum.add(usedByAll(p))
+		}
+	}
+	return sum
+}
+
+// perProject is the maximum of instances of a project as a quota. counts enforces it.
+func perProject() quota {
+	return quota{maxInstances(), false, "metadata.name", "instances", func(u Used) int { return u.Instances }}
+}
+
+// usesOf returns the quotas of which an owner uses another amount than before.
+func usesOf(owner string, of []quota, layers []layer, was, is Used) (out []schema.QuotaUse) {
+	for _, q := range of {
+		most, by, isSet := q.least(layers)
+		if isSet && q.amount(was) != q.amount(is) {
+			out = append(out, schema.QuotaUse{Owner: owner, Rule: q.key, What: q.what, Was: q.amount(was), Used: q.amount(is), Most: most,
+				Source: by.at(q.key)})
+		}
+	}
+	return out
+}
