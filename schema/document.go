@@ -345,6 +345,10 @@ type Quotas struct {
 	// MaxWaitingOperationsPerProject and MaxWaitingOperationsPerTenant bound the operations that are not done.
 	MaxWaitingOperationsPerProject *int `json:"max_waiting_operations_per_project,omitempty"`
 	MaxWaitingOperationsPerTenant  *int `json:"max_waiting_operations_per_tenant,omitempty"`
+	// MaxMonthlyGPUHoursPerProject and MaxMonthlyGPUHoursPerTenant bound the use of a calendar month (UTC). A change that adds
+	// GPUs is held while they are used up.
+	MaxMonthlyGPUHoursPerProject *int `json:"max_monthly_gpu_hours_per_project,omitempty"`
+	MaxMonthlyGPUHoursPerTenant  *int `json:"max_monthly_gpu_hours_per_tenant,omitempty"`
 }
 
 // Entitlement allows a project to use an app; its name is the app's slug.

@@ -24,6 +24,10 @@ type Standing struct {
 type Facts struct {
 	// Memory is nil without a status branch: the operations in force are then assumed to be done.
 	Memory *plan.Memory
+	// GPUSeconds are the GPU seconds that jobs used in the month of the day, by project; nil without a status branch.
+	GPUSeconds map[string]int64
+
+	takesOver bool // nothing was in force: what is there is taken over, and no quota of use or operations counts
 }
 
 // isFinished reports whether an operation is done, failed or expired.

@@ -41,8 +41,22 @@ func (d *Decider) refused(now, before *schema.Desired, today string, asked func(
 func operations(before *schema.Desired, facts Facts) estate.Check {
 	return func(now *schema.Desired) (out []schema.Diagnostic) {
 		for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
-			if t, was := now.Tenants[name], before.Tenants[name]; t != was {
+			if t, was := now.Tenants[name], before.Tenants[name]; t != was && !facts.takesOver {
 				out = append(out, policy.WaitingOperations(now.Platform, t, was, facts.isFinished(was))...)
+			}
+		}
+		return out
+	}
+}
+
+// gpuHours holds changes that add GPUs while the GPU hours of the month are used up. The policy that comes into force counts, so
+// that a wider one releases what is held.
+func gpuHours(before *schema.Desired, facts Facts) estate.Check {
+	return func(now *schema.Desired) (out []schema.Diagnostic) {
+		usedUp := policy.UsedUp(now, facts.GPUSeconds)
+		for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
+			if t, was := now.Tenants[name], before.Tenants[name]; len(usedUp) > 0 && t != was && !facts.takesOver {
+				out = append(out, policy.AddsGPUs(t, was, usedUp)...)
 			}
 		}
 		return out

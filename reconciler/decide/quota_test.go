@@ -63,12 +63,13 @@ func TestOperationsInForceAreAssumedDone(t *testing.T) {
 	aFile, a := operation("a")
 	bFile, b := operation("b")
 	cFile, c := operation("c")
-	base := estateFiles(map[string]string{aFile: a, rules: doc("Policy", "policy", "spec:\n  max_waiting_operations_per_project: 1\n")})
+	dFile, d := operation("d")
+	base := estateFiles(map[string]string{aFile: a, dFile: d, rules: doc("Policy", "policy", "spec:\n  max_waiting_operations_per_project: 1\n")})
 	head := change(base, map[string]string{bFile: b, cFile: c})
 	for name, tc := range map[string]struct {
 		memory *plan.Memory
 		want   int
-	}{"no status branch": {nil, 1}, "all wait": {done(), 2}, "one is done": {done("a"), 1}} {
+	}{"no status branch": {nil, 1}, "all wait": {done(), 2}, "all are done": {done("a", "d"), 1}} {
 		t.Run(name, func(t *testing.T) {
 			p, err := decide.New(decide.Options{Loader: loader(t)}).Proposal(t.Context(), decide.Input{
 				Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", Memory: tc.memory})
@@ -100,4 +101,53 @@ func TestProposalSaysWhatIsLeftOfQuotas(t *testing.T) {
 	}
 	require.Equal(t, []string{"physics max_instances_per_tenant 1→2 of 9", "physics max_gpus_per_tenant 1→2 of 20",
 		"physics.lhc max_instances_per_project 1→2 of 3", "physics.lhc max_nodes_per_project 2→4 of 9"}, said)
+}
+
+// While the GPU hours of the month are used up, changes that add GPUs are held and every other change comes into force. The hold
+// ends with the month, or with a policy that allows more.
+func TestUsedUpGPUHoursHoldAddedGPUs(t *testing.T) {
+	limit := func(whose string, hours int) string {
+		return doc("Policy", "policy", fmt.Sprintf("spec:\n  max_monthly_gpu_hours_per_%s: %d\n", whose, hours))
+	}
+	used := decide.Facts{Memory: done(), GPUSeconds: map[string]int64{"physics.lhc": 5 * 3600, "chem.lab": 900 * 3600}}
+	for _, whose := range []string{"project", "tenant"} {
+		t.Run(whose, func(t *testing.T) {
+			s := tell(t, map[string]string{rules: limit(whose, 5)})
+			held := func(facts decide.Facts) (out map[string]schema.HeldReason) {
+				s.was.Facts = facts
+				out = map[string]schema.HeldReason{}
+				for _, h := range s.together().Held {
+					out[h.File] = h.Reason
+				}
+				return out
+			}
+			quota := map[string]schema.HeldReason{at + "eval.yaml": schema.HeldQuota}
+			s.commits("pia", map[string]string{at + "eval.yaml": instance("eval", 1, 1), train: instance("train", 1, 1)})
+			require.Equal(t, quota, held(used), "train adds none")
+			s.commits("pia", map[string]string{"README.md": "1\n"})
+			require.Equal(t, quota, held(used), "it stays held")
+			again := *s
+			s.commits("tina", map[string]string{rules: limit(whose, 6)})
+			require.Empty(t, held(used), "the policy allows more")
+			*s = again
+			s.commits("pia", map[string]string{"README.md": "2\n"})
+			require.Empty(t, held(decide.Facts{Memory: done()}), "a month begins")
+		})
+	}
+}
+
+// A pull request that adds GPUs gets a warning while the hours are used up, and no error.
+func TestUsedUpGPUHoursAreAWarning(t *testing.T) {
+	base := estateFiles(map[string]string{rules: doc("Policy", "policy", "spec:\n  max_monthly_gpu_hours_per_tenant: 5\n")})
+	head := change(base, map[string]string{train: instance("train", 3, 1)})
+	p, err := decide.New(decide.Options{Loader: loader(t)}).Proposal(t.Context(), decide.Input{
+		Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", GPUSeconds: map[string]int64{"physics.lhc": 5*3600 + 1}})
+	require.NoError(t, err)
+	require.Len(t, p.Held, 1)
+	require.Equal(t, schema.HeldQuota, p.Held[0].Reason)
+	require.Len(t, p.Diagnostics, 1)
+	require.Equal(t, schema.SeverityWarning, p.Diagnostics[0].Severity)
+	require.Contains(t, p.Diagnostics[0].Message, "would add 2 GPUs; physics used 5 GPU hours this month (UTC), and 5 are allowed ("+
+		rules+":6); it is held until the month ends or the policy allows more")
+	require.Empty(t, p.Plans)
 }

@@ -94,6 +94,7 @@ func (c chooser) quotas() schema.Quotas {
 		MaxInstancesPerTenant: c.limit(), MaxGPUsPerProject: c.limit(), MaxGPUsPerTenant: c.limit(),
 		MaxNodesPerProject: c.limit(), MaxNodesPerTenant: c.limit(),
 		MaxWaitingOperationsPerProject: c.limit(), MaxWaitingOperationsPerTenant: c.limit(),
+		MaxMonthlyGPUHoursPerProject: c.limit(), MaxMonthlyGPUHoursPerTenant: c.limit(),
 	}
 }
 

@@ -168,7 +168,7 @@ func maxima() []maximum {
 	for _, q := range quotas() {
 		out = append(out, q.maximum)
 	}
-	return append(out, maxWaiting(false), maxWaiting(true))
+	return append(out, maxWaiting(false), maxWaiting(true), maxGPUHours(false), maxGPUHours(true))
 }
 
 // allow narrows values by the list of each layer. Nil values mean "any". by has the
