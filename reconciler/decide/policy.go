@@ -53,7 +53,10 @@ func operations(before *schema.Desired, facts Facts) estate.Check {
 // that a wider one releases what is held.
 func gpuHours(before *schema.Desired, facts Facts) estate.Check {
 	return func(now *schema.Desired) (out []schema.Diagnostic) {
-		usedUp := policy.UsedUp(now, facts.GPUSeconds)
+		var usedUp map[string]string
+		if policy.HasGPUHours(before) { // else the use is unknown: the change that sets the first bound holds nothing
+			usedUp = policy.UsedUp(now, facts.GPUSeconds)
+		}
 		for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
 			if t, was := now.Tenants[name], before.Tenants[name]; len(usedUp) > 0 && t != was && !facts.takesOver {
 				out = append(out, policy.AddsGPUs(t, was, usedUp)...)
