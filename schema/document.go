@@ -290,6 +290,9 @@ type Policy struct {
 type PolicySpec struct {
 	Overlay
 	Quotas
+	// AllowedSites are names of sites; it allows their regions. nil: all.
+	AllowedSites []string `json:"allowed_sites,omitzero"`
+
 	HardDeny        HardDeny `json:"hard_deny,omitzero"`
 	RequireApproval bool     `json:"require_approval,omitempty"` // changes below need the approval of a second user with the permission
 	// RequireOnboarding refuses new instances and shared runtimes below of an app that lacks a point of onboarding.

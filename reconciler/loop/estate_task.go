@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -118,7 +119,21 @@ func (t *estateTask) putInForce(ctx context.Context, c decidedChange) error {
 		return err
 	}
 	t.backlog = backlog{}
+	if c.old != nil && !maps.Equal(pausedSites(c.old), pausedSites(c.next)) {
+		t.wakeAll()
+	}
 	return nil
+}
+
+// pausedSites returns the paused sites, each with the reason.
+func pausedSites(st *reconciler.State) map[string]string {
+	out := map[string]string{}
+	for name, s := range st.Desired.Platform.Sites() {
+		if s.Spec.Paused != nil {
+			out[name] = s.Spec.Paused.Reason
+		}
+	}
+	return out
 }
 
 // withUse returns a state with the GPU hours of the month that are used up.

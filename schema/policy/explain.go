@@ -45,7 +45,7 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 		return Explanation{}, false
 	}
 	r, o := newRules(p), with(opts)
-	above := tenantLayers(r.layers, t)
+	above := tenantLayers(r.layers, t, r.sites)
 	parts := r.parts(t, above, o)
 	all := r.project(t, project, above, o.with(o.ofTenant(above, parts)[key.Project]))
 	i := slices.IndexFunc(all, func(j *judgement) bool { return j.key == key })

@@ -153,7 +153,7 @@ func ExplainShared(d *schema.Desired, key schema.Key, opts ...Option) (out Expla
 	layers, by := r.layers, sharedBy{tenants: d.Tenants}
 	if key.Tenant != "" {
 		by.owner = d.Tenants[key.Tenant]
-		layers = tenantLayers(layers, by.owner)
+		layers = tenantLayers(layers, by.owner, r.sites)
 	}
 	o, parts := with(opts), map[string]*schema.EffectiveProject(nil)
 	if by.owner != nil {

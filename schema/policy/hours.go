@@ -38,9 +38,9 @@ func HasGPUHours(d *schema.Desired) bool {
 // UsedUp returns the projects, such as physics.lhc, and tenants whose GPU hours of the month are used up, each with the reason.
 // seconds has the GPU seconds of the month by project.
 func UsedUp(d *schema.Desired, seconds map[string]int64) map[string]string {
-	out, platform := map[string]string{}, platformLayers(d.Platform)
+	out, platform, sites := map[string]string{}, platformLayers(d.Platform), regionsBySite(d.Platform)
 	for name, t := range d.Tenants {
-		layers, total := tenantLayers(platform, t), int64(0)
+		layers, total := tenantLayers(platform, t, sites), int64(0)
 		for id, used := range seconds {
 			if tenant, _, _ := strings.Cut(id, "."); tenant == name {
 				total += used

@@ -21,7 +21,8 @@ type Judge struct {
 	mu      sync.Mutex
 	rules   []*rules // the most recently used first
 	tenants recent[judgedTenant]
-	own     *schema.EffectiveTenant // last result for the platform's own documents
+	own     *schema.EffectiveTenant       // last result for the platform's own documents
+	drained map[*schema.Node]*schema.Node // nodes of drained sites, as nothing new is placed on them
 }
 
 // judgedTenant is the result for a tenant, and everything that it depends on.
@@ -47,7 +48,7 @@ func (j *Judge) Evaluate(d, before *schema.Desired, today string) *schema.Effect
 	}
 	j.tenants.forget(d.Tenants)
 	tenants[""] = j.platform(r.platform(d, existingIn(d.Platform, before.Platform, today)))
-	return &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
+	return &schema.Effective{Tenants: tenants, Nodes: j.placeable(d.Platform)}
 }
 
 // platform returns the tenant "" with the platform's own documents. It shares equal parts with
@@ -106,7 +107,7 @@ func (j *Judge) by(p *schema.Platform) *rules {
 // of reports whether these are the rules of p.
 func (r *rules) of(p *schema.Platform) bool {
 	c := r.catalog
-	return maps.Equal(c.Apps, p.Apps) && maps.Equal(r.policies, p.Policies) && maps.Equal(c.ArtifactSources, p.ArtifactSources) &&
+	return maps.EqualFunc(r.sites, regionsBySite(p), slices.Equal[[]string]) && maps.Equal(c.Apps, p.Apps) && maps.Equal(r.policies, p.Policies) && maps.Equal(c.ArtifactSources, p.ArtifactSources) &&
 		sameVersions(c.Versions, p.Versions) &&
 		maps.EqualFunc(c.Admissions, p.Admissions, maps.Equal[map[string]*schema.AppAdmission, map[string]*schema.AppAdmission])
 }
@@ -124,7 +125,7 @@ func (j *Judge) tenant(r *rules, t, before *schema.TenantEstate, today string) *
 			return k.result
 		}
 	}
-	above := tenantLayers(r.layers, t)
+	above := tenantLayers(r.layers, t, r.sites)
 	if is.dated = isDated(above, t); is.dated {
 		is.day = today
 	}

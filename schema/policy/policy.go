@@ -70,7 +70,7 @@ func Evaluate(d *schema.Desired, opts ...Option) *schema.Effective {
 		tenants[name] = r.tenant(t, o)
 	}
 	tenants[""] = ofPlatform(r.platform(d, o))
-	return &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
+	return &schema.Effective{Tenants: tenants, Nodes: placeable(d.Platform, nil)}
 }
 
 // ofPlatform is the tenant "" with the platform's own documents.
@@ -95,6 +95,7 @@ func EvaluateTenant(p *schema.Platform, t *schema.TenantEstate, opts ...Option) 
 type rules struct {
 	catalog  *schema.Platform // with its apps, versions, admissions and sources alone
 	policies map[string]*schema.Policy
+	sites    map[string][]string // regions by site
 	layers   []layer
 	configs  configs
 	about    []schema.Decision // about the sources
@@ -102,7 +103,7 @@ type rules struct {
 
 func newRules(p *schema.Platform) *rules {
 	catalog := &schema.Platform{Apps: p.Apps, Versions: p.Versions, Admissions: p.Admissions, ArtifactSources: p.ArtifactSources}
-	return &rules{catalog: catalog, policies: p.Policies,
+	return &rules{catalog: catalog, policies: p.Policies, sites: regionsBySite(p),
 		layers: platformLayers(p), configs: newConfigs(p.Versions), about: evaluatePlatform(p)}
 }
 
@@ -119,7 +120,7 @@ func (r *rules) own(t *schema.TenantEstate, above []layer, o options) *schema.Ef
 }
 
 func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenant {
-	above := tenantLayers(r.layers, t)
+	above := tenantLayers(r.layers, t, r.sites)
 	e := &schema.EffectiveTenant{Projects: r.parts(t, above, o)}
 	for name, over := range o.ofTenant(above, e.Projects) {
 		e.Projects[name] = r.part(t, name, above, o.with(over))

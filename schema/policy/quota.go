@@ -266,7 +266,7 @@ func QuotasUsed(d *schema.Desired, before, after *schema.Effective) (out []schem
 		if name == "" || was == is {
 			continue
 		}
-		layers := tenantLayers(platform, d.Tenants[name])
+		layers := tenantLayers(platform, d.Tenants[name], regionsBySite(d.Platform))
 		parts := func(e *schema.EffectiveTenant) map[string]*schema.EffectiveProject {
 			if e == nil {
 				return nil

@@ -14,7 +14,7 @@ import (
 func WaitingOperations(
 	p *schema.Platform, t, before *schema.TenantEstate, finished func(*schema.MemberOperation) bool,
 ) (out []schema.Diagnostic) {
-	layers := tenantLayers(platformLayers(p), t)
+	layers := tenantLayers(platformLayers(p), t, regionsBySite(p))
 	if _, _, isSet := maxWaiting(true).least(layers); !isSet {
 		if _, _, isSet = maxWaiting(false).least(layers); !isSet {
 			return nil
