@@ -284,7 +284,7 @@ type Policy struct {
 	Spec PolicySpec
 }
 
-// PolicySpec is the spec of a Policy: the seven keys (requirement A3), what
+// PolicySpec is the spec of a Policy: the seven keys (requirement A3), quotas and sites (E13), what
 // nothing below may lift, who must agree to changes below it, and what becomes
 // of instances that run already and no longer comply.
 type PolicySpec struct {

@@ -3,7 +3,8 @@ package schema
 import "slices"
 
 // Site is a place with nodes: one or more regions under one roof (requirement
-// E13). Jobs of a unit run at the sites of its members; a job never spans units.
+// E13). Jobs of a unit run at the sites of its members; a job never spans units, and
+// federation of jobs across sites is no part of Berth.
 type Site struct {
 	Header
 	Spec SiteSpec
