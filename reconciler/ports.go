@@ -145,6 +145,13 @@ type UsageReader interface {
 	UsageOf(ctx context.Context, commit, tenant, cluster, first string) iter.Seq2[usage.Record, error]
 }
 
+// MonthReader is a Repo that can add up the usage of a month.
+type MonthReader interface {
+	// GPUSeconds returns the GPU seconds of a month, such as 2026-11, by project, at a commit of berth/status: of closed days and
+	// of the open ones as they were written last.
+	GPUSeconds(ctx context.Context, commit, month string) (map[string]int64, error)
+}
+
 // PathChange is a path whose content differs.
 type PathChange = schema.PathChange
 

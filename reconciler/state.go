@@ -17,6 +17,8 @@ type State struct {
 	DeniedBy      map[schema.Key]string // of Held: the documents that lack a permission, and why
 	Permitted     map[string]string     // as in InForce
 	Paused        string                // why the estate is paused; "": it is not
+	GPUSeconds    map[string]int64      // that jobs used in the month, by project; nil: no policy bounds them
+	UsedUp        map[string]string     // projects and tenants whose GPU hours of the month are used up, each with the reason
 
 	// Recorded is the state that the statuses describe, where a daemon stopped after
 	// it wrote berth/in-force and before it wrote berth/status; nil: this one.
@@ -32,6 +34,14 @@ func (s *State) Unit(key schema.Key) *schema.EffectiveUnit {
 // with policy.
 func (s *State) Noncompliance(key schema.Key) *schema.Noncompliance {
 	return s.Placement.Noncompliance(s.Effective, key)
+}
+
+// QuotaUsedUp returns why a quota of a unit's project or tenant is used up; "": none is.
+func (s *State) QuotaUsedUp(unit schema.Key) string {
+	if why := s.UsedUp[unit.ProjectID()]; why != "" && unit.Project != "" {
+		return why
+	}
+	return s.UsedUp[unit.Tenant]
 }
 
 // Denied returns why a change of a unit's document lacks a permission; "": none

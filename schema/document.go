@@ -285,11 +285,15 @@ type Policy struct {
 	Spec PolicySpec
 }
 
-// PolicySpec is the spec of a Policy: the seven keys (requirement A3), what
+// PolicySpec is the spec of a Policy: the seven keys (requirement A3), quotas and sites (E13), what
 // nothing below may lift, who must agree to changes below it, and what becomes
 // of instances that run already and no longer comply.
 type PolicySpec struct {
 	Overlay
+	Quotas
+	// AllowedSites are names of sites; it allows their regions. nil: all.
+	AllowedSites []string `json:"allowed_sites,omitzero"`
+
 	HardDeny        HardDeny `json:"hard_deny,omitzero"`
 	RequireApproval bool     `json:"require_approval,omitempty"` // changes below need the approval of a second user with the permission
 	// RequireOnboarding refuses new instances and shared runtimes below of an app that lacks a point of onboarding.
@@ -332,6 +336,23 @@ type Overlay struct {
 	ArtifactSourceAllowlist   []string `json:"artifact_source_allowlist,omitzero"`
 	AllowedOperatingModes     []string `json:"allowed_operating_modes,omitzero"`
 	AllowedControlPlaneScopes []string `json:"allowed_control_plane_scopes,omitzero"`
+}
+
+// Quotas are the keys of a Policy that bound a project, or a tenant with all its projects. A nil field says
+// nothing; it never widens. An entitlement has none: it is of one app.
+type Quotas struct {
+	MaxInstancesPerTenant *int `json:"max_instances_per_tenant,omitempty"`
+	MaxGPUsPerProject     *int `json:"max_gpus_per_project,omitempty"`
+	MaxGPUsPerTenant      *int `json:"max_gpus_per_tenant,omitempty"`
+	MaxNodesPerProject    *int `json:"max_nodes_per_project,omitempty"`
+	MaxNodesPerTenant     *int `json:"max_nodes_per_tenant,omitempty"`
+	// MaxWaitingOperationsPerProject and MaxWaitingOperationsPerTenant bound the operations that are not done.
+	MaxWaitingOperationsPerProject *int `json:"max_waiting_operations_per_project,omitempty"`
+	MaxWaitingOperationsPerTenant  *int `json:"max_waiting_operations_per_tenant,omitempty"`
+	// MaxMonthlyGPUHoursPerProject and MaxMonthlyGPUHoursPerTenant bound the use of a calendar month (UTC). A change that adds
+	// GPUs is held while they are used up.
+	MaxMonthlyGPUHoursPerProject *int `json:"max_monthly_gpu_hours_per_project,omitempty"`
+	MaxMonthlyGPUHoursPerTenant  *int `json:"max_monthly_gpu_hours_per_tenant,omitempty"`
 }
 
 // Entitlement allows a project to use an app; its name is the app's slug.

@@ -446,3 +446,14 @@ type Noncompliance struct {
 	Source  *Position  `json:"source"`        // the policy that says what becomes of it; null: none does, so it is held
 	Because []Decision `json:"because"`       // the rules that refuse it: where each stands, and the value it met
 }
+
+// QuotaUse is what a project or a tenant uses of a quota.
+type QuotaUse struct {
+	Owner  string   `json:"owner"` // such as physics or physics.lhc
+	Rule   string   `json:"rule"`  // key of the policy, such as max_gpus_per_tenant
+	What   string   `json:"what"`  // such as GPUs
+	Was    int      `json:"was"`   // before the change
+	Used   int      `json:"used"`  // after it
+	Most   int      `json:"most"`
+	Source Position `json:"source"` // of the quota
+}

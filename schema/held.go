@@ -20,8 +20,12 @@ const (
 	HeldDenied       HeldReason = "denied"       // A check or a veto refuses it.
 	HeldBlocked      HeldReason = "blocked"      // The deletion waits for a valid tree, /berth apply or /berth ack-delete.
 	HeldUnauthorised HeldReason = "unauthorised" // Its author lacks the permission.
+	HeldQuota        HeldReason = "quota"        // A quota of the month is used up; it ends with the month or a wider policy.
 	HeldUnreadable   HeldReason = "unreadable"   // A whole tree cannot be read now; a later attempt may read it.
 )
+
+// CodeUsedUp is the code of the finding that holds a change because a quota of the month is used up.
+const CodeUsedUp = "quota.used-up"
 
 // Why returns the reason in the words of the documentation.
 func (h Held) Why() string {
@@ -30,6 +34,8 @@ func (h Held) Why() string {
 		return "unauthorized"
 	case HeldDenied:
 		return "denied by policy"
+	case HeldQuota:
+		return "quota used up"
 	case HeldNeeds:
 		return "waiting for reference"
 	case HeldBlocked:

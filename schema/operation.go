@@ -55,6 +55,14 @@ type MemberOperation struct {
 	Spec MemberOperationSpec
 }
 
+// Unit returns the key of the unit that an operation is about.
+func (o *MemberOperation) Unit() Key {
+	if o.Key.Parent != "" {
+		return Key{Kind: KindSharedRuntime, Tenant: o.Key.Tenant, Name: o.Key.Parent}
+	}
+	return InstanceKey(o.Key.Tenant, o.Key.Project, o.Spec.Instance)
+}
+
 // MemberOperationSpec is the spec of a MemberOperation (ACP member-operations).
 type MemberOperationSpec struct {
 	Instance  string            `json:"instance,omitempty"` // of the project; empty where the place names a shared runtime

@@ -6,7 +6,8 @@ import (
 )
 
 // Site is a place with nodes: one or more regions under one roof (requirement
-// E13). It is a declaration only: placement goes by regions.
+// E13). Jobs of a unit run at the sites of its members; a job never spans units, and
+// federation of jobs across sites is no part of Berth.
 type Site struct {
 	Header
 	Spec SiteSpec
@@ -18,6 +19,30 @@ type SiteSpec struct {
 	Description string   `json:"description,omitempty"`
 	Regions     []string `json:"regions"`           // a region is of one site
 	Contact     string   `json:"contact,omitempty"` // whom to call
+	// Paused stops every effect on units with a member at the site; nil: none is stopped.
+	Paused  *PauseSpec `json:"paused,omitempty"`
+	Drained bool       `json:"drained,omitempty"` // nothing new is placed at the site
+}
+
+// Sites returns the sites by name. Do not call it in a loop over nodes.
+func (p *Platform) Sites() map[string]*Site {
+	out := map[string]*Site{}
+	for _, d := range p.Others {
+		if s, ok := d.(*Site); ok {
+			out[s.Key.Name] = s
+		}
+	}
+	return out
+}
+
+// SiteOf returns the site of a region, or nil.
+func (p *Platform) SiteOf(region string) *Site {
+	for _, d := range p.Others {
+		if s, ok := d.(*Site); ok && slices.Contains(s.Spec.Regions, region) {
+			return s
+		}
+	}
+	return nil
 }
 
 // DefaultRates is the name of the RateCard for use without an attachment that names another one.

@@ -16,7 +16,7 @@ func newStatusCmd() *cobra.Command {
 	var want inspect.StatusFilter
 	var watched bool
 	cmd := &cobra.Command{
-		Use:   "status [--project TENANT.PROJECT] [--phase PHASE] [--failed] [-c berth.yaml | --repo DIR]",
+		Use:   "status [--project TENANT.PROJECT] [--phase PHASE] [--site SITE] [--failed] [-c berth.yaml | --repo DIR]",
 		Short: "Show what runs, where, and what is held, paused or failing, and why",
 		Long: `Show the estate at a glance, as Berth last recorded it on the branch
 ` + reconciler.BranchStatus + `: each instance and shared runtime with its phase and nodes, what
@@ -31,7 +31,7 @@ With --watch, it is shown again whenever Berth records something, until interrup
 The exit status does not tell whether everything runs: see .instances[].ready
 of -o json.
 
-Exit status: 0, 1 ` + reconciler.BranchStatus + ` is missing or the project is unknown, 2 usage.`,
+Exit status: 0, 1 ` + reconciler.BranchStatus + ` is missing or the project or site is unknown, 2 usage.`,
 		Example: `  berth status
   berth status --project physics.lattice --failed
   berth status -o json | jq -r '.instances[] | .name + " " + .phase'`,
@@ -71,6 +71,7 @@ Exit status: 0, 1 ` + reconciler.BranchStatus + ` is missing or the project is u
 	req.addTable(cmd)
 	cmd.Flags().StringVar(&want.Project, "project", "", "only resources of this project, as TENANT.PROJECT")
 	cmd.Flags().StringVar(&want.Phase, "phase", "", "only resources in this phase, such as failed")
+	cmd.Flags().StringVar(&want.Site, "site", "", "only nodes of this site, and units with a member on one")
 	cmd.Flags().BoolVar(&watched, "watch", false, "show it again whenever Berth records something")
 	cmd.Flags().BoolVar(&want.Failed, "failed", false, "only resources that are not ready, and held documents")
 	return cmd

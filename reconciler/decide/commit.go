@@ -22,8 +22,8 @@ import (
 // skipped if a later step repairs it. If none does, Frozen says why the rest was not
 // decided; the error is ErrFrozen if no step was.
 func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today string) (Decision, error) {
-	in := change{previous: was.Tree, permitted: was.Permitted, authored: map[string]subject{}, today: today, trust: d.o.Authority == nil ||
-		was.Tree == nil}
+	in := change{previous: was.Tree, permitted: was.Permitted, authored: map[string]subject{}, today: today,
+		facts: was.Facts, trust: d.o.Authority == nil || was.Tree == nil}
 	out := Decision{Changed: map[schema.Key]string{}}
 	for i, s := range steps {
 		if err := d.add(ctx, &in, s); err != nil {

@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"slices"
+
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
@@ -14,6 +16,45 @@ type Standing struct {
 	// for again: the rules before the change count. Nobody with the permission made
 	// the other differences.
 	Permitted map[string]string
+	Facts     Facts
+}
+
+// Facts are the inputs of a decision beside documents: what berth/status says, as data, so that the daemon and the command
+// line decide the same.
+type Facts struct {
+	// Memory is nil without a status branch: the operations in force are then assumed to be done.
+	Memory *plan.Memory
+	// GPUSeconds are the GPU seconds that jobs used in the month of the day, by project; nil without a status branch.
+	GPUSeconds map[string]int64
+
+	takesOver bool // nothing was in force: what is there is taken over, and no quota of use or operations counts
+}
+
+// isFinished reports whether an operation is done, failed or expired.
+func (f Facts) isFinished(before *schema.TenantEstate) func(*schema.MemberOperation) bool {
+	return func(o *schema.MemberOperation) bool {
+		if f.Memory == nil {
+			return isInForce(before, o)
+		}
+		st := f.Memory.Get(o.Unit())
+		return st != nil && slices.ContainsFunc(st.Operations, func(known plan.Operation) bool {
+			return !known.IsRequest && known.ID == o.ID() && known.IsFinished()
+		})
+	}
+}
+
+// isInForce reports whether a tenant, which may be nil, has an operation.
+func isInForce(t *schema.TenantEstate, o *schema.MemberOperation) bool {
+	if t == nil {
+		return false
+	}
+	var was *schema.MemberOperation
+	if p := t.Projects[o.Key.Project]; p != nil {
+		was = p.Operations[o.Key.Name]
+	} else if r := t.SharedRuntimes[o.Key.Parent]; r != nil {
+		was = r.Operations[o.Key.Name]
+	}
+	return was != nil && was.ID() == o.ID()
 }
 
 // Step is one commit of main.

@@ -26,6 +26,7 @@ type forced struct {
 
 // enforce decides which part of main comes into force over previous.
 func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
+	in.facts.takesOver = in.previous == nil
 	g, err := d.compare(ctx, in)
 	if err != nil {
 		return nil, err
@@ -33,7 +34,9 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	g.judge()
 	before, main := g.before, g.main
 	f, err := d.o.Loader.InForce(ctx, main, before, g.vetoes,
-		d.ruled(before.Desired, in.today), d.refuse(before.Desired, in.today), upgrades(before.Desired), uids(before.Desired),
+		d.ruled(before.Desired, in.today), d.refuse(before.Desired, in.today), operations(before.Desired, in.facts),
+		gpuHours(before.Desired, in.facts),
+		upgrades(before.Desired), uids(before.Desired),
 		renamed(before.Desired), wholeMoves(g.moves, before, main))
 	for _, frozen := range []error{estate.ErrEmpty, estate.ErrUnreadable, estate.ErrInForce} {
 		if errors.Is(err, frozen) {

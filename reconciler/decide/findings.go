@@ -54,6 +54,10 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 		judged = f.Result.Desired // without it, others would be judged by less than all policies
 	}
 	all = append(all, d.refused(judged, f.before, today, func(string) bool { return true })...)
+	all = append(all, operations(f.before, f.guard.facts)(judged)...)
+	for _, held := range gpuHours(f.before, f.guard.facts)(judged) {
+		all = append(all, as(schema.SeverityWarning, held)) // it waits for the next month, and nothing is wrong
+	}
 	all = append(all, schema.Upgrades(f.before, f.Main.Desired)...)
 	all = append(all, schema.Shadowing(f.Main.Desired)...)
 	all = append(all, policy.ChangedUIDs(f.before, f.Main.Desired)...)
@@ -84,6 +88,9 @@ func (d *Decider) refusals(f *forced, today string, known []schema.Diagnostic) [
 		}
 	}
 	for _, refused := range f.Refused {
+		if refused.Code == schema.CodeUsedUp {
+			refused.Severity = schema.SeverityWarning
+		}
 		same := func(d schema.Diagnostic) bool {
 			return d.File == refused.File && d.Code == refused.Code && d.Path == refused.Path
 		}

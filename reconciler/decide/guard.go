@@ -26,6 +26,7 @@ type change struct {
 	authored       map[string]subject
 	acks           []subject
 	today          string
+	facts          Facts
 	trust          bool            // no permission is asked for
 	waits          map[string]bool // unauthorized paths that trust does not cover, unless they are authored
 	acked          bool            // deletions of the authored paths are acknowledged

@@ -28,6 +28,7 @@ type Input struct {
 	Acked       bool              // deletions of the change are acknowledged elsewhere
 	Today       string            // UTC day, such as 2026-01-31
 	Memory      *plan.Memory
+	GPUSeconds  map[string]int64                // as in Facts
 	Rules       func(backend string) plan.Rules // nil: impacts are not known
 	// Seen returns findings about the change that depend on observations. They hold no
 	// change. nil: no such findings.
@@ -39,3 +40,6 @@ func (in *Input) proposal() plan.ProposeInput {
 	return plan.ProposeInput{Base: in.Base, Head: in.Head, Memory: in.Memory, Rules: in.Rules, Diagnostics: []schema.Diagnostic{},
 		Documents: []plan.DocumentChange{}}
 }
+
+// facts returns the facts of the input.
+func (in *Input) facts() Facts { return Facts{Memory: in.Memory, GPUSeconds: in.GPUSeconds} }

@@ -37,6 +37,35 @@ func (d *Decider) refused(now, before *schema.Desired, today string, asked func(
 	return slices.Concat(out, slices.Concat(of...))
 }
 
+// operations refuses operations by which more than policy allows would not be done.
+func operations(before *schema.Desired, facts Facts) estate.Check {
+	return func(now *schema.Desired) (out []schema.Diagnostic) {
+		for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
+			if t, was := now.Tenants[name], before.Tenants[name]; t != was && !facts.takesOver {
+				out = append(out, policy.WaitingOperations(now.Platform, t, was, facts.isFinished(was))...)
+			}
+		}
+		return out
+	}
+}
+
+// gpuHours holds changes that add GPUs while the GPU hours of the month are used up. The policy that comes into force counts, so
+// that a wider one releases what is held.
+func gpuHours(before *schema.Desired, facts Facts) estate.Check {
+	return func(now *schema.Desired) (out []schema.Diagnostic) {
+		var usedUp map[string]string
+		if policy.HasGPUHours(before) { // else the use is unknown: the change that sets the first bound holds nothing
+			usedUp = policy.UsedUp(now, facts.GPUSeconds)
+		}
+		for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
+			if t, was := now.Tenants[name], before.Tenants[name]; len(usedUp) > 0 && t != was && !facts.takesOver {
+				out = append(out, policy.AddsGPUs(t, was, usedUp)...)
+			}
+		}
+		return out
+	}
+}
+
 // ruled returns a check that applies the rules of the options to the version that comes into
 // force. So a held document neither allows nor denies another change.
 func (d *Decider) ruled(before *schema.Desired, today string) estate.Check {
@@ -92,7 +121,7 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 		return nil
 	}
 	var out []schema.Diagnostic
-	e := policy.EvaluateTenant(&p, &under, policy.Existing(func(k schema.Key) bool { return has(was, k) }), policy.At(today))
+	e := policy.EvaluateTenant(&p, &under, policy.Since(&under, was), policy.At(today))
 	for _, f := range policy.Findings(e.Decisions()) {
 		if f.Severity != schema.SeverityError || earlier[f.File] {
 			continue

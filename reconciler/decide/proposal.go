@@ -77,6 +77,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	out.Diagnostics = d.findingsOf(in, touched, waited, base, head)
 	head.reportMoves(partialMoves(touched, base.Result, head), &out)
 	out.Impacted = policy.Impacted(d.Evaluate(now, now, in.Today), d.Evaluate(head.Result.Desired, now, in.Today))
+	out.Quotas = policy.QuotasUsed(head.Result.Desired, base.effective, head.effective)
 	for _, c := range touched {
 		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
 	}
@@ -130,7 +131,7 @@ func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := change{main: main, permitted: in.Permitted, today: in.Today, trust: in.InForce == ""}
+	c := change{main: main, permitted: in.Permitted, today: in.Today, facts: in.facts(), trust: in.InForce == ""}
 	if in.InForce != "" {
 		if c.previous, err = in.Repo.Snapshot(ctx, in.InForce); err != nil {
 			return nil, err
@@ -146,7 +147,7 @@ func (in *Input) change(base *forced, tree schema.Snapshot, touched []schema.Pat
 		by.Actor = *in.By
 	}
 	next := change{
-		main: tree, previous: base.Snapshot, permitted: base.permitted, today: in.Today,
+		main: tree, previous: base.Snapshot, permitted: base.permitted, today: in.Today, facts: in.facts(),
 		commit: in.Head, authored: map[string]subject{}, acks: []subject{by}, acked: in.Acked,
 	}
 	if trust {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -110,8 +111,8 @@ func (t *estateTask) update(ctx context.Context, old *reconciler.State, tips rec
 		return t.decide(ctx, old, tips, nil) // it may be readable now
 	}
 	t.thaw()
-	if old.Day != t.today() {
-		return t.startDay(ctx, old)
+	if old.Day != t.today() || !maps.Equal(old.UsedUp, t.withUse(ctx, *old).UsedUp) {
+		return t.startDay(ctx, old, tips)
 	}
 	return nil
 }
@@ -301,6 +302,8 @@ func (t *estateTask) standing(
 		return was, "", err
 	}
 	was.Permitted, decided = message.Permitted, message.Commit
+	units := t.status.Units()
+	was.Facts = decide.Facts{Memory: &units, GPUSeconds: t.gpuSeconds(ctx)}
 	if old != nil && old.InForce == tips.InForce && old.Main != "" {
 		decided = old.Main // a commit that changes nothing is not written there
 	}
@@ -308,15 +311,24 @@ func (t *estateTask) standing(
 }
 
 // startDay evaluates the state in force again, because the grace of a noncompliant
-// unit may end with a day.
-func (t *estateTask) startDay(ctx context.Context, old *reconciler.State) error {
+// unit may end with a day, and the GPU hours of a month begin with one or are used up.
+func (t *estateTask) startDay(ctx context.Context, old *reconciler.State, tips reconciler.Tips) error {
 	next, err := t.read(ctx, old.InForce)
 	if err != nil {
 		return err
 	}
 	next.Main, next.Permitted, next.Paused = old.Main, old.Permitted, old.Paused
 	setHeld(next, old.Held)
-	return t.putInForce(ctx, decidedChange{old: old, next: next})
+	if err := t.putInForce(ctx, decidedChange{old: old, next: next}); err != nil {
+		return err
+	}
+	if next = t.inForce.current(); !maps.Equal(old.UsedUp, next.UsedUp) {
+		t.wakeAll() // their conditions change
+	}
+	if slices.ContainsFunc(old.Held, func(h schema.Held) bool { return h.Reason == schema.HeldQuota }) {
+		return t.decide(ctx, next, tips, nil)
+	}
+	return nil
 }
 
 // place places the waiting members again, as nodes became free, and enqueues the

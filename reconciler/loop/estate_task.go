@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/provenance"
 	"berth/schema"
+	"berth/schema/policy"
 )
 
 // estateTask fetches the estate, decides new commits, and puts the result in force.
@@ -111,9 +113,56 @@ func newState(main, commit, day string, d decide.Decision) *reconciler.State {
 
 // putInForce puts a decision in force, and with it the backlog.
 func (t *estateTask) putInForce(ctx context.Context, c decidedChange) error {
+	next := t.withUse(ctx, *c.next)
+	c.next = &next
 	if err := t.enforcer.putInForce(ctx, c); err != nil {
 		return err
 	}
 	t.backlog = backlog{}
+	if c.old != nil && !maps.Equal(pausedSites(c.old), pausedSites(c.next)) {
+		t.wakeAll()
+	}
 	return nil
+}
+
+// pausedSites returns the paused sites, each with the reason.
+func pausedSites(st *reconciler.State) map[string]string {
+	out := map[string]string{}
+	for name, s := range st.Desired.Platform.Sites() {
+		if s.Spec.Paused != nil {
+			out[name] = s.Spec.Paused.Reason
+		}
+	}
+	return out
+}
+
+// withUse returns a state with the GPU hours of the month that are used up.
+func (t *estateTask) withUse(ctx context.Context, st reconciler.State) reconciler.State {
+	st.GPUSeconds, st.UsedUp = nil, nil
+	if policy.HasGPUHours(st.Desired) {
+		st.GPUSeconds = t.monthOfUse(ctx)
+		st.UsedUp = policy.UsedUp(st.Desired, st.GPUSeconds)
+	}
+	return st
+}
+
+// gpuSeconds returns what jobs used in the month, by project; nil where no policy in force bounds it.
+func (t *estateTask) gpuSeconds(ctx context.Context) map[string]int64 {
+	if st := t.inForce.current(); st != nil && policy.HasGPUHours(st.Desired) {
+		return t.monthOfUse(ctx)
+	}
+	return nil
+}
+
+// monthOfUse reads what jobs used in the month, by project. Where it cannot be read nothing is used up.
+func (t *estateTask) monthOfUse(ctx context.Context) map[string]int64 {
+	months, ok := t.o.Repo.(reconciler.MonthReader)
+	if !ok {
+		return nil
+	}
+	seconds, err := months.GPUSeconds(ctx, t.status.Tip(), t.today()[:len("2006-01")])
+	if err != nil {
+		t.log.Warn("usage of the month unreadable; no quota of GPU hours is applied", "error", err)
+	}
+	return seconds
 }

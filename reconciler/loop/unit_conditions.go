@@ -163,6 +163,9 @@ func (v unitConditions) addRules(l *conditionList) {
 	default:
 		l.set(plan.ConditionPolicyCompliant, true, plan.ReasonAllowed, "")
 	}
+	if why := v.st.QuotaUsedUp(v.prev.Key); why != "" {
+		l.set(plan.ConditionWithinQuota, false, plan.ReasonGPUHoursUsedUp, why)
+	}
 	if unplaced := find(plan.BlockedCode.IsPlacement); unplaced != nil {
 		l.set(plan.ConditionScheduled, false, unplaced.Code.Reason(), unplaced.Message)
 	} else {

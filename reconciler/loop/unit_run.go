@@ -147,7 +147,7 @@ func (r *unitRun) choosePlan() {
 func (r *unitRun) compare(ctx context.Context) {
 	v := &r.view
 	r.gated = gated{plan: v.plan, shown: v.plan, review: v.prev.Review}
-	if v.st.Paused == "" {
+	if v.pauseReason() == "" {
 		r.gated = r.gate.check(ctx, v.st, v.prev, v.plan, v.observed, r.runtime)
 	}
 	v.plan, v.review = r.gated.shown, r.gated.review
@@ -169,8 +169,8 @@ func (r *unitRun) settleWithoutAction() (again time.Duration, ok bool) {
 		if g.isQuiet {
 			return again, true
 		}
-	case v.st.Paused != "":
-		v.paused, again = v.st.Paused, r.interval
+	case v.pauseReason() != "":
+		v.paused, again = v.pauseReason(), r.interval
 	case v.retry == nil:
 		return 0, false
 	case v.retry.Terminal && v.retry.Plan != "" && v.retry.Plan != g.plan.Digest:
@@ -229,7 +229,7 @@ func (r *unitRun) recordIntent(ctx context.Context) (again time.Duration, ok boo
 		}
 	}
 	// A decision may have come while the status was written.
-	if now := r.inForce.current(); now != v.st && (now.Paused != "" || !sameUnit(now, v.st, key)) {
+	if now := r.inForce.current(); now != v.st && (newView(now, v.prev, r.now()).pauseReason() != "" || !sameUnit(now, v.st, key)) {
 		r.restoreReview()
 		return soon, false, nil
 	}

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -70,6 +71,25 @@ func (v unitView) isShared() bool {
 		return o.Unit.Effective.SharedRuntime != ""
 	}
 	return v.want != nil && v.want.SharedRuntime != ""
+}
+
+// pauseReason returns why nothing may be executed on the unit: the estate is paused, or the site of one of its nodes; "": it may.
+func (v unitView) pauseReason() string {
+	if v.st.Paused != "" {
+		return v.st.Paused
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Values(v.st.Desired.Platform.Sites())),
+		func(s *schema.Site) bool { return s.Spec.Paused != nil }) {
+		return ""
+	}
+	for _, m := range v.scope().Members {
+		if n := v.st.Desired.Platform.Nodes[m.Node]; n != nil {
+			if s := v.st.Desired.Platform.SiteOf(n.Spec.Region); s != nil && s.Spec.Paused != nil {
+				return fmt.Sprintf("site %s: %s", s.Key.Name, s.Spec.Paused.Reason)
+			}
+		}
+	}
+	return ""
 }
 
 // members returns the placement of the unit's members.

@@ -35,6 +35,7 @@ const (
 	ConditionAuthorized      ConditionType = "Authorized"      // A user with the permission made or approved the last change.
 	ConditionPolicyCompliant ConditionType = "PolicyCompliant" // The resource and its last change comply with policy.
 	ConditionScheduled       ConditionType = "Scheduled"       // Every member of the unit has a node.
+	ConditionWithinQuota     ConditionType = "WithinQuota"     // The quotas of use of the unit's project and tenant are not used up.
 	ConditionDegraded        ConditionType = "Degraded"        // Some workers of the unit take no jobs.
 	ConditionDriftDetected   ConditionType = "DriftDetected"   // A host differs from what Berth applied to it.
 	ConditionSuspended       ConditionType = "Suspended"       // A document suspends the resource, or the estate is paused.
@@ -88,6 +89,8 @@ const (
 	ReasonAllowed   Reason = "Allowed"   // No policy denies the resource.
 	ReasonGrace     Reason = "Grace"     // The unit breaks a policy, and goes on until the end of its grace.
 	ReasonStopped   Reason = "Stopped"   // The unit breaks a policy, and is stopped because its grace ended.
+
+	ReasonGPUHoursUsedUp Reason = "GPUHoursUsedUp" // Changes that add GPUs are held until the month ends; what runs goes on.
 
 	ReasonPlaced              Reason = "Placed"              // Every member has a node.
 	ReasonMembersOutOfService Reason = "MembersOutOfService" // Workers do not run, or run and take no jobs; the message names them.

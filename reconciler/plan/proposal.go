@@ -58,9 +58,16 @@ type Proposal struct {
 	// Authority is the permission that each changed document needs, and the decision
 	// about it; empty where permissions are not checked.
 	Authority []authority.Decision `json:"authority,omitempty"`
+	PolicyEffects
+}
+
+// PolicyEffects are the effects of a change through policy beside its own units.
+type PolicyEffects struct {
 	// Impacted are the instances in force that policy denies only after the change, or
 	// only before it, with their fate.
 	Impacted []schema.Noncompliance `json:"impacted,omitempty"`
+	// Quotas are those of which the change uses more or less, sorted by owner, in the order of their documentation.
+	Quotas []schema.QuotaUse `json:"quotas,omitempty"`
 }
 
 // DocumentChange is one document a change touches.

@@ -26,7 +26,7 @@ type ProposeInput struct {
 	Conflicts   []string
 	Held        []schema.Held
 	Authority   []authority.Decision
-	Impacted    []schema.Noncompliance
+	PolicyEffects
 	// Rules returns the rules of a runtime backend, or nil for an unknown one.
 	Rules func(backend string) Rules
 	// Placer places both sides and reuses earlier results; nil: a new Placer.
@@ -40,8 +40,8 @@ type ProposeInput struct {
 func Propose(in ProposeInput) Proposal {
 	p := Proposal{
 		Format: Format, Base: in.Base, Head: in.Head, Conflicts: in.Conflicts,
-		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Authority: in.Authority, Impacted: in.Impacted,
-		Plans: []Plan{},
+		Diagnostics: in.Diagnostics, Documents: in.Documents, Held: in.Held, Authority: in.Authority,
+		PolicyEffects: in.PolicyEffects, Plans: []Plan{},
 	}
 	if in.Placer == nil {
 		in.Placer = new(Placer)

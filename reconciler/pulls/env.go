@@ -28,7 +28,7 @@ func (e *env) today() string { return e.Now().UTC().Format(time.DateOnly) }
 func (e *env) applyInput(st *reconciler.State) decide.Input {
 	mem := e.Status.Units()
 	return decide.Input{Repo: e.Repo, Base: st.Main, InForce: st.InForce, Permitted: st.Permitted, Today: e.today(), Memory: &mem,
-		Rules: e.Loop.Rules}
+		GPUSeconds: st.GPUSeconds, Rules: e.Loop.Rules}
 }
 
 // planAgain has a pull request planned, after it is read from the forge again.

@@ -460,7 +460,8 @@ func (p *Planner) publish(pull *openPull, proposal plan.Proposal, mends bool, c 
 // frozenChecks are the checks of a proposal while nothing can be planned: documents
 // are still checked.
 func (p *Planner) frozenChecks(out plan.Proposal, c plan.PullContext, why string) []plan.Check {
-	out.Plans, out.Held, out.Released, out.Decisions, out.Authority, out.Impacted = []plan.Plan{}, nil, nil, nil, nil, nil
+	out.Plans, out.Held, out.Released, out.Decisions, out.Authority = []plan.Plan{}, nil, nil, nil, nil
+	out.PolicyEffects = plan.PolicyEffects{}
 	out.Diagnostics = append(slices.Clone(out.Diagnostics), schema.Diagnostic{
 		Severity: schema.SeverityError, Code: decide.CodeFrozen, File: ".", Line: 1, Column: 1,
 		Message: why + "; it is planned again once that is over",

@@ -63,6 +63,7 @@ func (d *page) policy() {
 	}
 	d.list("Terms that the two sides state differently", terms)
 	d.list("Narrowed by policy", narrowed)
+	d.quotas()
 	if len(d.p.Impacted) == 0 {
 		return
 	}
@@ -82,6 +83,28 @@ func (d *page) policy() {
 		d.row(unitCode(n.Key), what, strings.Join(rules, "<br>"))
 	}
 	d.line("")
+}
+
+// quotas lists what the change uses of quotas, and what is left.
+func (d *page) quotas() {
+	if len(d.p.Quotas) == 0 {
+		return
+	}
+	d.line(bold("Quotas after this merge"), "")
+	d.table("Owner", "Amount", "Used", "Was", "Left", "Quota")
+	for _, q := range d.p.Quotas {
+		d.row(code(q.Owner), prose(q.What), fmt.Sprintf("%d of %d", q.Used, q.Most), fmt.Sprint(q.Was), left(q),
+			fmt.Sprintf("%s, %s", code(q.Rule), d.source(q.Source.File, q.Source.Line)))
+	}
+	d.line("")
+}
+
+// left describes what is left of a quota. An owner may use more than it allows, after a policy became narrower.
+func left(q schema.QuotaUse) string {
+	if q.Used > q.Most {
+		return fmt.Sprintf("none: %d too many", q.Used-q.Most)
+	}
+	return fmt.Sprint(q.Most - q.Used)
 }
 
 // breakGlass warns of break-glass access.

@@ -147,6 +147,7 @@ var unblock = map[plan.BlockedCode]string{
 var release = map[schema.HeldReason]string{
 	schema.HeldNeeds:        "bring that document into force first, in this or another pull request",
 	schema.HeldDenied:       "comply with the rule, or have the rule changed first in a pull request of its own",
+	schema.HeldQuota:        "wait for the next month, or have the quota raised in a pull request of its own",
 	schema.HeldUnauthorised: "a user with the permission approves this pull request",
 }
 

@@ -58,6 +58,7 @@ func Text(p plan.Proposal) string {
 		}
 	}
 	policyText(&b, &p)
+	quotasText(&b, &p)
 	if p.Assumed {
 		fmt.Fprintf(&b, "\n%s\n", assumedNote)
 	}
@@ -82,6 +83,14 @@ func policyText(b *strings.Builder, p *plan.Proposal) {
 			fmt.Fprintf(b, "\nNarrowed: %s %s: %s → %s (rule %s, %s)\n", unitName(d.Key), clean(d.Field), clean(d.Before), clean(d.After),
 				clean(d.Rule), clean(place(d.Source.File, d.Source.Line, 0)))
 		}
+	}
+}
+
+// quotasText lists what the change uses of quotas.
+func quotasText(b *strings.Builder, p *plan.Proposal) {
+	for _, q := range p.Quotas {
+		fmt.Fprintf(b, "\nQuota: %s uses %d of %d %s (was %d), left: %s (%s, %s)\n", clean(q.Owner), q.Used, q.Most, clean(q.What), q.Was,
+			left(q), clean(q.Rule), clean(place(q.Source.File, q.Source.Line, 0)))
 	}
 }
 

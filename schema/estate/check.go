@@ -78,6 +78,18 @@ func (c *check) policy(doc *load.Document, d *schema.Policy) {
 			return fmt.Sprintf("there is no app %s to deny (%s)", name, path)
 		},
 	})
+	sitePath := func(name string) string {
+		path, _ := schema.Key{Kind: schema.KindSite, Name: name}.Path()
+		return path
+	}
+	c.warnUnknown(doc, load.Items("spec.allowed_sites"), d.Spec.AllowedSites, unknown{
+		code:  "ref.missing-site",
+		known: func(name string) bool { return c.catalog.byFile[sitePath(name)] != nil },
+		all:   func() []string { return nil },
+		says: func(name string) string {
+			return fmt.Sprintf("there is no site %s to allow (%s)", name, sitePath(name))
+		},
+	})
 	if d.Suspend { // suspension must not lift limits
 		c.warn(doc, "suspend", CodeNoEffect, "lifts nothing: a policy holds while it is there; change its limits, or take the file away")
 	}

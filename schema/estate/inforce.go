@@ -242,6 +242,16 @@ func (f *forcing) refused(r *Result) map[string][]schema.Diagnostic {
 	return found
 }
 
+// reasonOf returns why a file is held that checks refused.
+func reasonOf(found []schema.Diagnostic) schema.HeldReason {
+	for _, d := range found {
+		if d.Severity == schema.SeverityError && d.Code != schema.CodeUsedUp {
+			return schema.HeldDenied
+		}
+	}
+	return schema.HeldQuota
+}
+
 // firstRefusal returns the message of the first error.
 func firstRefusal(found []schema.Diagnostic) string {
 	i := slices.IndexFunc(found, func(d schema.Diagnostic) bool { return d.Severity == schema.SeverityError })
@@ -361,7 +371,7 @@ func (f *forcing) classes(r *Result, refused map[string][]schema.Diagnostic) (cl
 	}
 	for _, path := range sortedKeys(refused) {
 		class := refusedClass(path)
-		classes[class] = append(classes[class], action{path, schema.HeldDenied, firstRefusal(refused[path])})
+		classes[class] = append(classes[class], action{path, reasonOf(refused[path]), firstRefusal(refused[path])})
 	}
 	return classes
 }
@@ -374,7 +384,7 @@ func (f *forcing) round(r *Result, refused map[string][]schema.Diagnostic) bool 
 			switch {
 			case f.loose(a.path):
 				f.back(a.path, Veto{Reason: a.reason, Message: a.message})
-				if a.reason == schema.HeldDenied {
+				if a.reason == schema.HeldDenied || a.reason == schema.HeldQuota {
 					f.denied[a.path] = refused[a.path]
 				}
 			case f.yields(a.path):

@@ -174,6 +174,7 @@ func (r platformRules) node(n *schema.NodeSpec) {
 func (r platformRules) policy(s *schema.PolicySpec) {
 	r.overlay("spec", &s.Overlay)
 	r.repeated("spec.hard_deny.apps", s.HardDeny.Apps)
+	r.repeated("spec.allowed_sites", s.AllowedSites)
 	const day = "spec.noncompliant.grace_until"
 	switch n := s.Noncompliant; {
 	case n.Action == schema.NoncompliantStop && n.GraceUntil == "":

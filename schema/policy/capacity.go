@@ -35,30 +35,30 @@ type checkedTenant struct {
 // and position. allNodes says that d has every declared node: otherwise, and where
 // no node is declared, capacity is unknown.
 func (c *CapacityChecker) Check(d *schema.Desired, e *schema.Effective, allNodes bool) []schema.Diagnostic {
-	platform, nodes := platformLayers(d.Platform), nodeSummary{}
+	platform, sites, nodes := platformLayers(d.Platform), regionsBySite(d.Platform), nodeSummary{}
 	if allNodes {
-		nodes = summarize(d.Platform.Nodes)
+		nodes = summarize(placeable(d.Platform, nil))
 	}
 	c.checked.forget(d.Tenants)
 	out := append(unusableNodes(d.Platform), uselessMaxima(platform)...)
 	out = append(out, unplaceable(&schema.TenantEstate{SharedRuntimes: d.Platform.SharedRuntimes}, e.Tenants[""], nodes)...)
 	for name, t := range d.Tenants {
 		out = append(out, uselessAdmissions(d.Platform, t)...)
-		out = append(out, c.tenant(platform, t, e.Tenants[name], nodes)...)
+		out = append(out, c.tenant(platform, sites, t, e.Tenants[name], nodes)...)
 	}
 	schema.SortDiagnostics(out)
 	return out
 }
 
 func (c *CapacityChecker) tenant(
-	platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSummary,
+	platform []layer, sites map[string][]string, t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSummary,
 ) []schema.Diagnostic {
 	for _, k := range c.checked.get(t.Name) {
 		if k.declared == t && k.effective == e && k.nodes == nodes.id {
 			return k.findings
 		}
 	}
-	findings := append(narrowed(platform, t, e), unplaceable(t, e, nodes)...)
+	findings := append(narrowed(platform, sites, t, e), unplaceable(t, e, nodes)...)
 	c.checked.add(t.Name, checkedTenant{t, e, nodes.id, findings})
 	return findings
 }

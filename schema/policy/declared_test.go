@@ -38,7 +38,7 @@ func TestSharedInstancesHaveNoMembers(t *testing.T) {
 func TestDeclaredKindsHaveNoEffect(t *testing.T) {
 	const root = "../../examples/campus"
 	all := policy.Evaluate(estateFiles(t, root, nil))
-	declared := []string{"sites", "queues", "hooks"}
+	declared := []string{"queues", "hooks"}
 	over := map[string]string{}
 	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(name string, _ fs.DirEntry, err error) error {
 		if path.Ext(name) == ".yaml" &&

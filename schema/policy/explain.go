@@ -45,14 +45,16 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 		return Explanation{}, false
 	}
 	r, o := newRules(p), with(opts)
-	all := r.project(t, project, tenantLayers(r.layers, t), o)
+	above := tenantLayers(r.layers, t, r.sites)
+	parts := r.parts(t, above, o)
+	all := r.project(t, project, above, o.with(o.ofTenant(above, parts)[key.Project]))
 	i := slices.IndexFunc(all, func(j *judgement) bool { return j.key == key })
 	if i < 0 {
 		return Explanation{}, false
 	}
 	j := explainer{all[i].outside(o.outside)}
 	out := j.explanation()
-	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("regions"), j.explainLimits(all),
+	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("regions"), j.explainLimits(all), j.explainQuotas(parts),
 		[]Value{j.explainSources(), j.explainState()}, j.explainSuspend(), j.explainDocument(), j.explainUsers(t, project),
 		j.explainConfig())
 	if j.instance.Spec.SharedRuntime != "" {
@@ -203,7 +205,7 @@ func (j explainer) explainLists(regions string) []Value {
 func (k maximum) fold(layers []layer) []Step {
 	steps := []Step{}
 	for i, l := range layers {
-		if says := k.of(l.Overlay); says != nil {
+		if says := k.of(l); says != nil {
 			n, _, _ := k.least(layers[:i+1])
 			steps = append(steps, Step{l.scope, l.at(k.key), *says, n})
 		}
@@ -234,6 +236,24 @@ func (j explainer) explainLimits(all []*judgement) []Value {
 		j.limit("max_instances_of_app", instances, j.all[len(j.above):], ofApp, "metadata.name"),
 		j.explainGPUs(),
 	}
+}
+
+// explainQuotas explains the quotas that layers set for the tenant and the project of the unit. Asked is the amount that they
+// use with it.
+func (j explainer) explainQuotas(parts map[string]*schema.EffectiveProject) (out []Value) {
+	for _, q := range quotas() {
+		if _, _, isSet := q.least(j.above); !isSet || !q.ofTenant && j.key.Project == "" {
+			continue
+		}
+		total := Used{}
+		for name, p := range parts {
+			if q.ofTenant || name == j.key.Project {
+				total.add(usedByAll(p))
+			}
+		}
+		out = append(out, j.limit(q.key, q.maximum, j.above, q.amount(total), q.field))
+	}
+	return out
 }
 
 func (j explainer) explainGPUs() Value {

@@ -156,16 +156,21 @@ func ExplainShared(d *schema.Desired, key schema.Key, opts ...Option) (out Expla
 	layers, by := r.layers, sharedBy{tenants: d.Tenants}
 	if key.Tenant != "" {
 		by.owner = d.Tenants[key.Tenant]
-		layers = tenantLayers(layers, by.owner)
+		layers = tenantLayers(layers, by.owner, r.sites)
 	}
-	evaluated := r.runtime(by, e, newLayers(layers, layers), with(opts))
+	o, parts := with(opts), map[string]*schema.EffectiveProject(nil)
+	if by.owner != nil {
+		parts = r.parts(by.owner, layers, o)
+		o = o.with(o.ofTenant(layers, parts)[""])
+	}
+	evaluated := r.runtime(by, e, newLayers(layers, layers), o)
 	if evaluated == nil {
 		return out, false
 	}
 	j := explainer{evaluated}
 	spec := &e.Runtime.Spec
 	out = j.explanation()
-	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("placement_intent.regions"),
+	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("placement_intent.regions"), j.explainQuotas(parts),
 		[]Value{j.explainGPUs(), j.explainSources(), j.explainState(),
 			j.says("app", spec.App), j.says("version", spec.Version),
 			j.of("runtime_backend", "spec.runtime_backend", j.version.Spec.RuntimeBackend),

@@ -36,7 +36,7 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 	p := &schema.Platform{Apps: map[string]*schema.App{}, Versions: map[string]map[string]*schema.AppVersion{},
 		Policies: map[string]*schema.Policy{}, ArtifactSources: map[string]*schema.ArtifactSource{}}
 	for _, name := range []string{"p", "q"}[:c(3)] {
-		spec := schema.PolicySpec{Overlay: c.overlay(), Noncompliant: noncompliant()}
+		spec := schema.PolicySpec{Overlay: c.overlay(), Quotas: c.wideQuotas(), Noncompliant: noncompliant()}
 		if c(4) == 0 {
 			spec.HardDeny.Apps = []string{"one", "two"}[:1+c(2)]
 		}
@@ -50,7 +50,7 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 	t := &schema.TenantEstate{Name: "t", Projects: map[string]*schema.ProjectEstate{"p": project}}
 	if c(2) == 0 {
 		t.Policy = &schema.Policy{Header: head("tenants/t/policy.yaml", schema.Key{Kind: schema.KindPolicy, Tenant: "t", Name: "policy"}),
-			Spec: schema.PolicySpec{Overlay: c.overlay(), Noncompliant: noncompliant()}}
+			Spec: schema.PolicySpec{Overlay: c.overlay(), Quotas: c.wideQuotas(), Noncompliant: noncompliant()}}
 	}
 	for _, app := range []string{"one", "two"} {
 		p.Apps[app] = &schema.App{Header: head("platform/catalog/"+app+"/app.yaml", schema.Key{Kind: schema.KindApp, Name: app}),
@@ -103,6 +103,20 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 			schema.InstanceKey("t", "p", name)), Spec: spec}
 	}
 	return p, t
+}
+
+// wideQuotas returns quotas that some units of a random estate exceed, and of which most set nothing.
+func (c chooser) wideQuotas() (q schema.Quotas) {
+	few := func() *int {
+		if c(6) > 0 {
+			return nil
+		}
+		n := c(14)
+		return &n
+	}
+	q.MaxInstancesPerTenant, q.MaxGPUsPerProject, q.MaxGPUsPerTenant = few(), few(), few()
+	q.MaxNodesPerProject, q.MaxNodesPerTenant = few(), few()
+	return q
 }
 
 // own gives a tenant an app of its own with a version v.

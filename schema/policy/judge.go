@@ -21,17 +21,21 @@ type Judge struct {
 	mu      sync.Mutex
 	rules   []*rules // the most recently used first
 	tenants recent[judgedTenant]
-	own     *schema.EffectiveTenant // last result for the platform's own documents
+	own     *schema.EffectiveTenant       // last result for the platform's own documents
+	drained map[*schema.Node]*schema.Node // nodes of drained sites, as nothing new is placed on them
 }
 
 // judgedTenant is the result for a tenant, and everything that it depends on.
 type judgedTenant struct {
 	rules  *rules
 	estate *schema.TenantEstate
-	fresh  map[string][]string // instances that do not exist yet, sorted, by project
+	fresh  map[string][]string // units that do not exist yet, sorted, by project
+	grown  map[string][]string // units that exist and ask for more than before, sorted, by project
 	dated  bool                // the result may differ on another day
 	day    string              // "" unless it is dated
 
+	alone  map[string]*schema.EffectiveProject // results without quotas of the tenant
+	over   map[string]map[schema.Key][]exceeded
 	result *schema.EffectiveTenant
 }
 
@@ -44,7 +48,7 @@ func (j *Judge) Evaluate(d, before *schema.Desired, today string) *schema.Effect
 	}
 	j.tenants.forget(d.Tenants)
 	tenants[""] = j.platform(r.platform(d, existingIn(d.Platform, before.Platform, today)))
-	return &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
+	return &schema.Effective{Tenants: tenants, Nodes: j.placeable(d.Platform)}
 }
 
 // platform returns the tenant "" with the platform's own documents. It shares equal parts with
@@ -76,7 +80,7 @@ func existingIn(p, before *schema.Platform, today string) options {
 	if before != nil {
 		was = before.SharedRuntimes
 	}
-	return options{today: today, existing: notAmong(newRuntimes(p.SharedRuntimes, was))}
+	return since(map[string][]string{"": newRuntimes(p.SharedRuntimes, was)}, nil).at(today)
 }
 
 // by finds or makes the rules of a platform. Nodes do not affect rules.
@@ -103,7 +107,7 @@ func (j *Judge) by(p *schema.Platform) *rules {
 // of reports whether these are the rules of p.
 func (r *rules) of(p *schema.Platform) bool {
 	c := r.catalog
-	return maps.Equal(c.Apps, p.Apps) && maps.Equal(r.policies, p.Policies) && maps.Equal(c.ArtifactSources, p.ArtifactSources) &&
+	return maps.EqualFunc(r.sites, regionsBySite(p), slices.Equal[[]string]) && maps.Equal(c.Apps, p.Apps) && maps.Equal(r.policies, p.Policies) && maps.Equal(c.ArtifactSources, p.ArtifactSources) &&
 		sameVersions(c.Versions, p.Versions) &&
 		maps.EqualFunc(c.Admissions, p.Admissions, maps.Equal[map[string]*schema.AppAdmission, map[string]*schema.AppAdmission])
 }
@@ -113,14 +117,15 @@ func sameVersions(a, b map[string]map[string]*schema.AppVersion) bool {
 }
 
 func (j *Judge) tenant(r *rules, t, before *schema.TenantEstate, today string) *schema.EffectiveTenant {
-	is := judgedTenant{rules: r, estate: t, fresh: newInstances(t, before)}
+	is := judgedTenant{rules: r, estate: t, fresh: newInstances(t, before), grown: grownUnits(t, before)}
 	known := j.tenants.get(t.Name)
 	for _, k := range known {
-		if k.rules == r && k.estate == t && (!k.dated || k.day == today) && maps.EqualFunc(k.fresh, is.fresh, slices.Equal[[]string]) {
+		if k.rules == r && k.estate == t && (!k.dated || k.day == today) && maps.EqualFunc(k.fresh, is.fresh, slices.Equal[[]string]) &&
+			maps.EqualFunc(k.grown, is.grown, slices.Equal[[]string]) {
 			return k.result
 		}
 	}
-	above := tenantLayers(r.layers, t)
+	above := tenantLayers(r.layers, t, r.sites)
 	if is.dated = isDated(above, t); is.dated {
 		is.day = today
 	}
@@ -167,18 +172,29 @@ func newInstances(t, before *schema.TenantEstate) map[string][]string {
 // evaluate evaluates a tenant. It takes the projects from known results that depend on
 // the same values, and shares equal parts with them.
 func (t *judgedTenant) evaluate(above []layer, known []judgedTenant) {
-	by := func(project string) options { return options{today: t.day, existing: notAmong(t.fresh[project])} }
-	t.result = &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.estate.Projects))}
-	t.result.Projects[""] = shareAny(t.rules.own(t.estate, above, by("")), "", known)
-	for name, project := range t.estate.Projects {
+	o := since(t.fresh, t.grown).at(t.day)
+	t.alone = make(map[string]*schema.EffectiveProject, len(t.estate.Projects)+1)
+	for name := range withOwn(t.estate) {
+		project := t.estate.Projects[name]
 		i := slices.IndexFunc(known, func(k judgedTenant) bool {
-			return k.estate.Projects[name] == project && slices.Equal(k.fresh[name], t.fresh[name]) && k.sameAbove(t)
+			return name != "" && k.estate.Projects[name] == project && slices.Equal(k.fresh[name], t.fresh[name]) &&
+				slices.Equal(k.grown[name], t.grown[name]) && k.sameAbove(t)
 		})
 		if i >= 0 {
-			t.result.Projects[name] = known[i].result.Projects[name]
+			t.alone[name] = known[i].alone[name]
 			continue
 		}
-		t.result.Projects[name] = shareAny(t.rules.effective(t.estate, project, above, by(name)), name, known)
+		t.alone[name] = shareAny(t.rules.part(t.estate, name, above, o), name, known,
+			func(k judgedTenant) map[string]*schema.EffectiveProject { return k.alone })
+	}
+	t.result, t.over = &schema.EffectiveTenant{Projects: t.alone}, o.ofTenant(above, t.alone)
+	if len(t.over) > 0 {
+		t.result.Projects = maps.Clone(t.alone)
+	}
+	for name, over := range t.over {
+		refused := share(t.rules.part(t.estate, name, above, o.with(over)), t.alone[name])
+		t.result.Projects[name] = shareAny(refused, name, known,
+			func(k judgedTenant) map[string]*schema.EffectiveProject { return k.result.Projects })
 	}
 	for _, k := range known {
 		if maps.Equal(k.result.Projects, t.result.Projects) {
@@ -199,9 +215,11 @@ func suspended(t *schema.TenantEstate) bool { return t.Tenant != nil && t.Tenant
 
 // shareAny shares e with the known results of that project. It ends with the first that is equal,
 // which is returned: it is in use, and must not change.
-func shareAny(e *schema.EffectiveProject, project string, known []judgedTenant) *schema.EffectiveProject {
+func shareAny(
+	e *schema.EffectiveProject, project string, known []judgedTenant, of func(judgedTenant) map[string]*schema.EffectiveProject,
+) *schema.EffectiveProject {
 	for _, k := range known {
-		if was := share(e, k.result.Projects[project]); was != e {
+		if was := share(e, of(k)[project]); was != e {
 			return was
 		}
 	}

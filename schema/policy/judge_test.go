@@ -166,7 +166,16 @@ func (h *history) step() string {
 
 // evaluated returns the result of an evaluation without memory.
 func evaluated(d, before *schema.Desired, today string) *schema.Effective {
-	return Evaluate(d, At(today), Existing(func(k schema.Key) bool { return before.Instance(k) != nil }))
+	grown := func(k schema.Key) bool {
+		was := before.Instance(k)
+		a, b := Used{}, Used{}
+		if now := d.Instance(k); was != nil && now != nil {
+			a, b = asked(was.Spec.Roles), asked(now.Spec.Roles)
+		}
+		return b.GPUs > a.GPUs || b.Nodes > a.Nodes
+	}
+	return Evaluate(d, At(today), Existing(func(k schema.Key) bool { return before.Instance(k) != nil }),
+		func(o *options) { o.grown = grown })
 }
 
 // The result of a Judge equals an evaluation without memory, for any earlier calls

@@ -89,9 +89,18 @@ func (c chooser) overlay() schema.Overlay {
 	}
 }
 
+func (c chooser) quotas() schema.Quotas {
+	return schema.Quotas{
+		MaxInstancesPerTenant: c.limit(), MaxGPUsPerProject: c.limit(), MaxGPUsPerTenant: c.limit(),
+		MaxNodesPerProject: c.limit(), MaxNodesPerTenant: c.limit(),
+		MaxWaitingOperationsPerProject: c.limit(), MaxWaitingOperationsPerTenant: c.limit(),
+		MaxMonthlyGPUHoursPerProject: c.limit(), MaxMonthlyGPUHoursPerTenant: c.limit(),
+	}
+}
+
 func (c chooser) layers() (ls []layer) {
 	for i := range 2 + c(3) {
-		ls = append(ls, layer{Overlay: c.overlay(), header: &schema.Header{File: fmt.Sprint(i)}, prefix: "spec"})
+		ls = append(ls, layer{Overlay: c.overlay(), Quotas: c.quotas(), header: &schema.Header{File: fmt.Sprint(i)}, prefix: "spec"})
 	}
 	return ls
 }
@@ -134,18 +143,18 @@ func checkLayers(layers []layer) error {
 			}
 		}
 	}
-	for _, k := range []maximum{maxInstances(), maxGPUs()} {
+	for _, k := range maxima() {
 		var want *int
 		for i, l := range layers {
 			parent := want
-			if n := k.of(l.Overlay); n != nil && (want == nil || *n < *want) {
+			if n := k.of(l); n != nil && (want == nil || *n < *want) {
 				want = n
 			}
 			n, _, ok := k.least(layers[:i+1])
 			if ok != (want != nil) || ok && n != *want {
 				return fmt.Errorf("%s: layer %d comes to %d", k.key, i, n)
 			}
-			if n := k.of(l.Overlay); i == last && n != nil && parent != nil && *n > *parent {
+			if n := k.of(l); i == last && n != nil && parent != nil && *n > *parent {
 				wide = append(wide, "spec."+k.key)
 			}
 		}

@@ -33,18 +33,60 @@ const (
 // layer is one overlay, with its document.
 type layer struct {
 	schema.Overlay
+	schema.Quotas
 	scope        Scope
 	header       *schema.Header
 	prefix       string // path of the overlay's fields in its document
 	deny         []string
 	noncompliant schema.Noncompliant
+	sites        []siteRegions // of a layer that allows sites, by their regions; nil: it is another one
+}
+
+// siteRegions is an allowed site.
+type siteRegions struct {
+	name    string
+	regions []string
+}
+
+// regionsBySite returns the regions of each site.
+func regionsBySite(p *schema.Platform) map[string][]string {
+	out := map[string][]string{}
+	for name, s := range p.Sites() {
+		out[name] = s.Spec.Regions
+	}
+	return out
+}
+
+// ofPolicy returns the layers of a policy. A site is a name for its regions: allowed_sites is a layer of its own that allows
+// the regions of these sites.
+func ofPolicy(d *schema.Policy, scope Scope, sites map[string][]string) []layer {
+	l := layer{Overlay: d.Spec.Overlay, Quotas: d.Spec.Quotas, scope: scope, header: &d.Header, prefix: "spec",
+		deny: d.Spec.HardDeny.Apps, noncompliant: d.Spec.Noncompliant}
+	if d.Spec.AllowedSites == nil {
+		return []layer{l}
+	}
+	allowed := layer{Overlay: schema.Overlay{AllowedRegions: []string{}}, scope: scope, header: &d.Header, prefix: "spec",
+		sites: []siteRegions{}}
+	for _, name := range d.Spec.AllowedSites {
+		allowed.AllowedRegions = append(allowed.AllowedRegions, sites[name]...)
+		allowed.sites = append(allowed.sites, siteRegions{name, sites[name]})
+	}
+	return []layer{l, allowed}
+}
+
+// named returns the key of a list in the document of the layer.
+func (l layer) named(key string) string {
+	if l.sites != nil && key == allowedRegions().key {
+		return "allowed_sites"
+	}
+	return key
 }
 
 func (l layer) at(field string) schema.Position {
 	if l.header == nil {
 		return schema.Position{File: "platform/artifact-sources"} // the directory: no document says it
 	}
-	return l.header.At(l.prefix + "." + field)
+	return l.header.At(l.prefix + "." + l.named(field))
 }
 
 // whose names the owner of the layer.
@@ -54,9 +96,9 @@ func (l layer) whose() string { return "the " + string(l.scope) }
 // counts: suspend stops Berth's actions, not limits.
 func platformLayers(p *schema.Platform) []layer {
 	var ls []layer
+	sites := regionsBySite(p)
 	for _, d := range schema.Sorted(p.Policies) {
-		ls = append(ls, layer{Overlay: d.Spec.Overlay, scope: ScopePlatform, header: &d.Header, prefix: "spec",
-			deny: d.Spec.HardDeny.Apps, noncompliant: d.Spec.Noncompliant})
+		ls = append(ls, ofPolicy(d, ScopePlatform, sites)...)
 	}
 	if slices.ContainsFunc(ls, func(l layer) bool { return l.ArtifactSourceAllowlist != nil }) {
 		return ls
@@ -82,12 +124,11 @@ func ownSources(p *schema.Platform) layer {
 	return l
 }
 
-func tenantLayers(above []layer, t *schema.TenantEstate) []layer {
+func tenantLayers(above []layer, t *schema.TenantEstate, sites map[string][]string) []layer {
 	if t.Policy == nil {
 		return above
 	}
-	return append(slices.Clip(above), layer{Overlay: t.Policy.Spec.Overlay, scope: ScopeTenant, header: &t.Policy.Header, prefix: "spec",
-		deny: t.Policy.Spec.HardDeny.Apps, noncompliant: t.Policy.Spec.Noncompliant})
+	return append(slices.Clip(above), ofPolicy(t.Policy, ScopeTenant, sites)...)
 }
 
 func entitlementLayers(above []layer, e *schema.Entitlement) []layer {
@@ -142,15 +183,32 @@ func sourceHosts() list {
 // maximum is a key that is a maximum.
 type maximum struct {
 	key string
-	of  func(schema.Overlay) *int
+	of  func(layer) *int
 }
 
 func maxInstances() maximum {
-	return maximum{"max_instances_per_project", func(o schema.Overlay) *int { return o.MaxInstancesPerProject }}
+	return maximum{"max_instances_per_project", func(l layer) *int { return l.MaxInstancesPerProject }}
 }
 
 func maxGPUs() maximum {
-	return maximum{"max_gpus_per_instance", func(o schema.Overlay) *int { return o.MaxGPUsPerInstance }}
+	return maximum{"max_gpus_per_instance", func(l layer) *int { return l.MaxGPUsPerInstance }}
+}
+
+// maxWaiting is the maximum of operations that are not done, of a tenant or of a project.
+func maxWaiting(ofTenant bool) maximum {
+	if ofTenant {
+		return maximum{"max_waiting_operations_per_tenant", func(l layer) *int { return l.MaxWaitingOperationsPerTenant }}
+	}
+	return maximum{"max_waiting_operations_per_project", func(l layer) *int { return l.MaxWaitingOperationsPerProject }}
+}
+
+// maxima returns all maxima.
+func maxima() []maximum {
+	out := []maximum{maxInstances(), maxGPUs()}
+	for _, q := range quotas() {
+		out = append(out, q.maximum)
+	}
+	return append(out, maxWaiting(false), maxWaiting(true), maxGPUHours(false), maxGPUHours(true))
 }
 
 // allow narrows values by the list of each layer. Nil values mean "any". by has the
@@ -195,7 +253,7 @@ func (k list) refuses(item string, layers []layer) (by layer, witness string, ok
 // least returns the layer with the least maximum, the widest of equal ones.
 func (k maximum) least(layers []layer) (n int, by layer, ok bool) {
 	for _, l := range layers {
-		if m := k.of(l.Overlay); m != nil && (!ok || *m < n) {
+		if m := k.of(l); m != nil && (!ok || *m < n) {
 			n, by, ok = *m, l, true
 		}
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -16,6 +17,8 @@ type Option func(*options)
 
 type options struct {
 	existing func(schema.Key) bool
+	grown    func(schema.Key) bool     // units that exist and ask for more than before
+	over     map[schema.Key][]exceeded // units that exceed quotas of the tenant
 	today    string
 	outside  *schema.Noncompliance
 }
@@ -42,8 +45,15 @@ func Outside(n *schema.Noncompliance) Option {
 	return func(o *options) { o.outside = n }
 }
 
+// with returns the options for a project some of whose units exceed quotas of the tenant.
+func (o options) with(over map[schema.Key][]exceeded) options {
+	o.over = over
+	return o
+}
+
 func with(opts []Option) options {
-	o := options{existing: func(schema.Key) bool { return false }}
+	never := func(schema.Key) bool { return false }
+	o := options{existing: never, grown: never}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -60,7 +70,7 @@ func Evaluate(d *schema.Desired, opts ...Option) *schema.Effective {
 		tenants[name] = r.tenant(t, o)
 	}
 	tenants[""] = ofPlatform(r.platform(d, o))
-	return &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
+	return &schema.Effective{Tenants: tenants, Nodes: placeable(d.Platform, nil)}
 }
 
 // ofPlatform is the tenant "" with the platform's own documents.
@@ -85,6 +95,7 @@ func EvaluateTenant(p *schema.Platform, t *schema.TenantEstate, opts ...Option) 
 type rules struct {
 	catalog  *schema.Platform // with its apps, versions, admissions and sources alone
 	policies map[string]*schema.Policy
+	sites    map[string][]string // regions by site
 	layers   []layer
 	configs  configs
 	about    []schema.Decision // about the sources
@@ -92,7 +103,7 @@ type rules struct {
 
 func newRules(p *schema.Platform) *rules {
 	catalog := &schema.Platform{Apps: p.Apps, Versions: p.Versions, Admissions: p.Admissions, ArtifactSources: p.ArtifactSources}
-	return &rules{catalog: catalog, policies: p.Policies,
+	return &rules{catalog: catalog, policies: p.Policies, sites: regionsBySite(p),
 		layers: platformLayers(p), configs: newConfigs(p.Versions), about: evaluatePlatform(p)}
 }
 
@@ -109,13 +120,43 @@ func (r *rules) own(t *schema.TenantEstate, above []layer, o options) *schema.Ef
 }
 
 func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenant {
-	above := tenantLayers(r.layers, t)
-	e := &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.Projects))}
-	e.Projects[""] = r.own(t, above, o)
-	for name, project := range t.Projects {
-		e.Projects[name] = r.effective(t, project, above, o)
+	above := tenantLayers(r.layers, t, r.sites)
+	e := &schema.EffectiveTenant{Projects: r.parts(t, above, o)}
+	for name, over := range o.ofTenant(above, e.Projects) {
+		e.Projects[name] = r.part(t, name, above, o.with(over))
 	}
 	return e
+}
+
+// parts evaluates the projects and the own documents of a tenant without its quotas.
+func (r *rules) parts(t *schema.TenantEstate, above []layer, o options) map[string]*schema.EffectiveProject {
+	out := make(map[string]*schema.EffectiveProject, len(t.Projects)+1)
+	for name := range withOwn(t) {
+		out[name] = r.part(t, name, above, o)
+	}
+	return out
+}
+
+// withOwn returns the projects of a tenant, and "" for its own documents.
+func withOwn(t *schema.TenantEstate) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if !yield("") {
+			return
+		}
+		for name := range t.Projects {
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// part evaluates a project, or with "" the tenant's own documents.
+func (r *rules) part(t *schema.TenantEstate, project string, above []layer, o options) *schema.EffectiveProject {
+	if project == "" {
+		return r.own(t, above, o)
+	}
+	return r.effective(t, t.Projects[project], above, o)
 }
 
 // effective evaluates a project.
@@ -182,9 +223,12 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 		j.effective(who, r.configs)
 		j.nth, j.nthOfApp = counts.count(j)
 		j.counted()
+		all = append(all, j)
+	}
+	o.ofProject(above, all)
+	for _, j := range all {
 		j.becomes(o.today)
 		j.bound(o.today)
-		all = append(all, j)
 	}
 	return all
 }

@@ -73,6 +73,7 @@ func (r *rules) runtime(by sharedBy, of *schema.SharedRuntimeEstate, under layer
 	j.effective(nil, r.configs)
 	j.intended(rt.Spec.PlacementIntent)
 	j.share(by, of, o.today)
+	j.exceeds(o.over[j.key])
 	j.becomes(o.today)
 	j.bound(o.today)
 	return j
@@ -133,13 +134,4 @@ func newRuntimes(now, before map[string]*schema.SharedRuntimeEstate) (fresh []st
 	}
 	slices.Sort(fresh)
 	return fresh
-}
-
-// notAmong returns a function that reports whether a name is missing from sorted
-// names, that is, exists already.
-func notAmong(fresh []string) func(schema.Key) bool {
-	return func(k schema.Key) bool {
-		_, is := slices.BinarySearch(fresh, k.Name)
-		return !is
-	}
 }

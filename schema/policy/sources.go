@@ -20,7 +20,7 @@ type Sources struct {
 func SourcesOf(p *schema.Platform, t *schema.TenantEstate) *Sources {
 	layers := platformLayers(p)
 	if t != nil {
-		layers = tenantLayers(layers, t)
+		layers = tenantLayers(layers, t, regionsBySite(p))
 	}
 	return &Sources{p, t, layers}
 }

@@ -25,7 +25,7 @@ func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 			}
 			out = append(out, n.Warning(f.field, "policy.unusable-node",
 				"nobody may use this node: the %s %s is not in %s (%s); add it there, or change the node",
-				f.allowed.one, f.value, f.allowed.key, l.at(f.allowed.key).Place()))
+				f.allowed.one, f.value, l.named(f.allowed.key), l.at(f.allowed.key).Place()))
 		}
 	}
 	return out
@@ -33,10 +33,10 @@ func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 
 // uselessMaxima warns of maxima of the platform's policies that another of them makes useless: the least counts.
 func uselessMaxima(layers []layer) (out []schema.Diagnostic) {
-	for _, k := range []maximum{maxInstances(), maxGPUs()} {
+	for _, k := range maxima() {
 		most, by, ok := k.least(layers)
 		for _, l := range layers {
-			if n := k.of(l.Overlay); ok && n != nil && *n > most {
+			if n := k.of(l); ok && n != nil && *n > most {
 				field := l.prefix + "." + k.key
 				out = append(out, l.at(k.key).Warning(field, "policy.useless", "%d has no effect, as %s allows %d at most (%s)", *n,
 					by.whose(), most, by.at(k.key).Place()))
@@ -58,7 +58,7 @@ func nothingLeft(above, layers []layer) (out []schema.Diagnostic) {
 				continue
 			}
 			l := layers[i]
-			field := l.prefix + "." + k.key
+			field := l.prefix + "." + l.named(k.key)
 			out = append(out, l.at(k.key).Warning(field, "policy.nothing-allowed",
 				"no %s is left that every policy allows, so no instance below can run: allow one that the policies above allow", k.one))
 			break
@@ -69,8 +69,8 @@ func nothingLeft(above, layers []layer) (out []schema.Diagnostic) {
 
 // narrowed warns of layers of a tenant that leave nothing, and of requested regions
 // that policy does not allow.
-func narrowed(platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenant) (out []schema.Diagnostic) {
-	above := tenantLayers(platform, t)
+func narrowed(platform []layer, sites map[string][]string, t *schema.TenantEstate, e *schema.EffectiveTenant) (out []schema.Diagnostic) {
+	above := tenantLayers(platform, t, sites)
 	out = append(out, nothingLeft(platform, above[len(platform):])...)
 	for name, p := range t.Projects {
 		for _, ent := range p.Entitlements {

@@ -25,8 +25,8 @@ func Wider(d *schema.Desired) []schema.Diagnostic {
 
 // WiderTenant is Wider for one tenant.
 func WiderTenant(p *schema.Platform, t *schema.TenantEstate) []schema.Diagnostic {
-	platform := platformLayers(p)
-	above := tenantLayers(platform, t)
+	platform, sites := platformLayers(p), regionsBySite(p)
+	above := tenantLayers(platform, t, sites)
 	var ds []schema.Diagnostic
 	for _, l := range above[len(platform):] {
 		ds = append(ds, wider(platform, l)...)
@@ -46,6 +46,18 @@ func wider(above []layer, child layer) (ds []schema.Diagnostic) {
 		ds = append(ds, child.at(field).Finding(schema.SeverityError, child.prefix+"."+field, CodeWider,
 			"%s (%s); a layer below can only narrow", fmt.Sprintf(format, args...), by.at(rule).Place()))
 	}
+	for i, site := range child.sites {
+		for _, region := range site.regions {
+			if by, _, refused := allowedRegions().refuses(region, above); refused {
+				say(fmt.Sprintf("allowed_sites[%d]", i), by, allowedRegions().key, "allows %s with the region %s, which is not allowed above: %s",
+					site.name, region, only(by.AllowedRegions))
+				break
+			}
+		}
+	}
+	if child.sites != nil {
+		return ds
+	}
 	for _, k := range []list{allowedRegions(), allowedSKUs(), sourceHosts(), allowedModes(), allowedScopes()} {
 		for i, item := range k.of(child.Overlay) {
 			by, witness, refused := k.refuses(item, above)
@@ -59,8 +71,8 @@ func wider(above []layer, child layer) (ds []schema.Diagnostic) {
 			say(fmt.Sprintf("%s[%d]", k.key, i), by, k.key, "allows %s, which is not allowed above: %s", what, only(k.of(by.Overlay)))
 		}
 	}
-	for _, k := range []maximum{maxInstances(), maxGPUs()} {
-		n := k.of(child.Overlay)
+	for _, k := range maxima() {
+		n := k.of(child)
 		if most, by, ok := k.least(above); ok && n != nil && *n > most {
 			say(k.key, by, k.key, "allows %d, which is not allowed above: at most %d", *n, most)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +17,8 @@ import (
 type StatusFilter struct {
 	Project string // TENANT.PROJECT
 	Phase   string
-	Failed  bool // resources that are not ready, and held documents
+	Site    string // units with a member on a node of the site, and its nodes
+	Failed  bool   // resources that are not ready, and held documents
 }
 
 // Check checks the phase.
@@ -41,7 +43,17 @@ func (f StatusFilter) takes(s ResourceStatus) bool {
 // takesHeld reports whether a held document is of the project. It has no phase.
 func (f StatusFilter) takesHeld(h schema.Held) bool {
 	tenant, project, _ := strings.Cut(f.Project, ".")
-	return f.Phase == "" && (f.Project == "" || strings.HasPrefix(h.File, "tenants/"+tenant+"/projects/"+project+"/"))
+	return f.Phase == "" && f.Site == "" && (f.Project == "" || strings.HasPrefix(h.File, "tenants/"+tenant+"/projects/"+project+"/"))
+}
+
+// isAt reports whether a resource is a node of a site, or has a member on one.
+func (s ResourceStatus) isAt(p *schema.Platform, site *schema.Site) bool {
+	has := func(node string) bool {
+		n := p.Nodes[node]
+		return n != nil && slices.Contains(site.Spec.Regions, n.Spec.Region)
+	}
+	return s.Key.Kind == schema.KindNode && has(s.Key.Name) ||
+		slices.ContainsFunc(s.Members, func(m memberStatus) bool { return has(m.Node) })
 }
 
 // isTrouble reports whether a resource needs attention: it is not ready, or nothing goes on by
@@ -54,10 +66,14 @@ func (s ResourceStatus) isTrouble() bool {
 // if no document in force declares it.
 func (o *Overview) Filter(f StatusFilter, inForce *schema.Desired) error {
 	known := wanted(map[string]string{"project": f.Project})
+	sites := inForce.Platform.Sites()
+	if f.Site != "" && sites[f.Site] == nil {
+		return fmt.Errorf("no site %q is in force; the sites are: %s", f.Site, strings.Join(slices.Sorted(maps.Keys(sites)), ", "))
+	}
 	for _, list := range []*[]ResourceStatus{&o.Instances, &o.Shared, &o.Resources} {
 		*list = slices.DeleteFunc(*list, func(s ResourceStatus) bool {
 			known.add("project", s.Key.ProjectID())
-			return !f.takes(s)
+			return !f.takes(s) || f.Site != "" && !s.isAt(inForce.Platform, sites[f.Site])
 		})
 	}
 	o.Held = slices.DeleteFunc(o.Held, func(h schema.Held) bool { return !f.takesHeld(h) })

@@ -120,7 +120,7 @@ func (p *planner) plan(ctx context.Context, stdin io.Reader) (_ plan.Proposal, e
 	if err != nil {
 		return none, err
 	}
-	p.in.InForce, p.in.Permitted, p.in.Memory = known.inForce, known.permitted, known.memory
+	p.in.InForce, p.in.Permitted, p.in.Memory, p.in.GPUSeconds = known.inForce, known.permitted, known.memory, known.use
 	if len(p.Tenants) > 0 {
 		p.in.Repo = &withTenants{Repo: p.repo, dirs: p.Tenants, inForce: p.in.InForce}
 	}

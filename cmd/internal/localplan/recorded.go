@@ -13,6 +13,7 @@ import (
 type recorded struct {
 	inForce   string            // commit of berth/in-force; "": all of the base is assumed to be in force
 	permitted map[string]string // as in decide.Input
+	use       map[string]int64  // GPU seconds of the month, by project
 	memory    *plan.Memory      // nil: unknown, and the base is assumed to run as declared
 	things    map[schema.Key]*plan.ThingStatus
 	status    string // commit of berth/status that it was read from
@@ -46,6 +47,9 @@ func (p *planner) recordedBy(ctx context.Context, tips reconciler.Tips) (r recor
 	r.things, r.status = status.Things, tips.Status
 	if tips.Status != "" {
 		r.memory = &status.Units
+		if r.use, err = p.repo.GPUSeconds(ctx, tips.Status, p.in.Today[:len("2006-01")]); err != nil {
+			return r, fmt.Errorf("%s: %w", reconciler.BranchStatus, err)
+		}
 	}
 	const otherwise = "so all of the base is assumed to be in force and Berth may plan differently; "
 	if tips.InForce == "" {

@@ -54,6 +54,8 @@ type View struct {
 
 	mu    sync.Mutex
 	index *statusIndex // contents of the branch at one tree; nil: not read yet
+	// gpuSeconds has what jobs used on the days of a month, by the tree of a day and by project.
+	gpuSeconds map[plumbing.Hash]map[string]int64
 }
 
 // NewView makes a View over the mirror of r.

@@ -41,6 +41,50 @@ func (r *View) Usage(ctx context.Context, commit, first, last string) iter.Seq2[
 // errStopped means that the caller wants no more.
 var errStopped = errors.New("the caller stopped")
 
+// GPUSeconds implements reconciler.MonthReader. Records that cannot be read do not count. A day is read again only when one of its
+// files changed.
+func (r *View) GPUSeconds(ctx context.Context, commit, month string) (map[string]int64, error) {
+	sum, days := map[string]int64{}, map[plumbing.Hash]map[string]int64{}
+	err := r.usageDays(commit, month+"-01", month+"-31", func(_ plumbing.Hash, day object.Entry) error {
+		of := r.gpuSecondsOf(day.ID)
+		if of == nil {
+			of = map[string]int64{}
+			err := r.objects.Walk(ctx, object.Join(usageDir, object.PathName(day.Name)), day, 2, func(path string, e object.Entry) error {
+				if !e.IsDir() {
+					r.readUsage(path, e, func(l Logged[usage.Record], err error) bool {
+						if err == nil {
+							of[l.Value.ProjectID] += l.Value.GPUSeconds
+						}
+						return true
+					})
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		days[day.ID] = of
+		for project, seconds := range of {
+			sum[project] += seconds
+		}
+		return nil
+	})
+	if err == nil {
+		r.mu.Lock()
+		r.gpuSeconds = days
+		r.mu.Unlock()
+	}
+	return sum, err
+}
+
+// gpuSecondsOf returns the GPU seconds of a day that the last call read, by project; nil: it did not.
+func (r *View) gpuSecondsOf(day plumbing.Hash) map[string]int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.gpuSeconds[day]
+}
+
 // UsageOf implements reconciler.UsageReader.
 func (r *View) UsageOf(ctx context.Context, commit, tenant, cluster, first string) iter.Seq2[usage.Record, error] {
 	return func(yield func(usage.Record, error) bool) {
