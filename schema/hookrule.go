@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -61,11 +62,16 @@ func (r *HookRule) Alert() *HookAlert {
 	return nil
 }
 
-// String names an effect as events and comments do; "" for an alert, which is the event itself.
+// String names an effect as events and comments do; "" for an alert, which is the event itself. Projects read the events: of a URL,
+// whose path may be a secret, they see the host.
 func (e HookEffect) String() string {
 	switch {
 	case e.Webhook != nil:
-		return "webhook " + e.Webhook.URL
+		host := "unknown"
+		if u, err := url.Parse(e.Webhook.URL); err == nil {
+			host = u.Host
+		}
+		return "webhook " + host
 	case e.Action != nil:
 		return e.Action.Operation
 	}

@@ -120,7 +120,7 @@ func (t *estateTask) update(ctx context.Context, old *reconciler.State, tips rec
 // decide decides the commits that came to main since the state old, with
 // acknowledgements that came later, and puts the result in force.
 func (t *estateTask) decide(ctx context.Context, old *reconciler.State, tips reconciler.Tips, acks []pulls.Acked) error {
-	was, decided, err := t.standing(ctx, old, tips)
+	was, decided, err := t.standing(ctx, tips.InForce)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (t *estateTask) unrecorded(ctx context.Context, decided string, verdicts []
 // decideBacklog repeats a decision that an earlier daemon wrote to berth/in-force and
 // did not record: from the state in the statuses to the decided commit.
 func (t *estateTask) decideBacklog(ctx context.Context, old *reconciler.State, decided string) (d decide.Decision, err error) {
-	was, from, err := t.standing(ctx, old, reconciler.Tips{InForce: old.InForce})
+	was, from, err := t.standing(ctx, old.InForce)
 	if errors.Is(err, reconciler.ErrRewritten) || errors.Is(err, reconciler.ErrNotFound) {
 		t.log.Warn("recorded decision does not exist; later decisions are not recorded", "in_force", reconciler.Short(old.InForce), "error",
 			err)
@@ -288,25 +288,20 @@ func (t *estateTask) decideBacklog(ctx context.Context, old *reconciler.State, d
 
 // standing returns the state in force before a decision, and the commit of main that
 // was decided last; "" if nothing is in force.
-func (t *estateTask) standing(
-	ctx context.Context, old *reconciler.State, tips reconciler.Tips,
-) (was decide.Standing, decided string, err error) {
-	if tips.InForce == "" {
+func (t *estateTask) standing(ctx context.Context, inForce string) (was decide.Standing, decided string, err error) {
+	if inForce == "" {
 		return was, "", nil
 	}
-	if was.Tree, err = t.o.Repo.Snapshot(ctx, tips.InForce); err != nil {
+	if was.Tree, err = t.o.Repo.Snapshot(ctx, inForce); err != nil {
 		return was, "", err
 	}
-	message, err := t.o.Repo.ReadInForce(ctx, tips.InForce)
+	message, err := t.o.Repo.ReadInForce(ctx, inForce)
 	if err != nil {
 		return was, "", err
 	}
 	was.Permitted, decided = message.Permitted, message.Commit
 	units := t.status.Units()
 	was.Facts = decide.Facts{Memory: &units, GPUSeconds: t.gpuSeconds(ctx)}
-	if old != nil && old.InForce == tips.InForce && old.Main != "" {
-		decided = old.Main // a commit that changes nothing is not written there
-	}
 	return was, decided, nil
 }
 

@@ -114,7 +114,7 @@ func TestWebhookOfARuleIsSentOnce(t *testing.T) {
 	w.eventually("an outcome", func() bool { return len(w.outcomes()) > 0 })
 	require.NoError(t, d.stop())
 	require.Equal(t, []bool{true, true}, durable)
-	require.Equal(t, []string{"webhook https://pager.example/x done "}, w.outcomes())
+	require.Equal(t, []string{"webhook pager.example done "}, w.outcomes())
 	require.Len(t, s.all, 2)
 	require.Equal(t, s.all[0], s.all[1])
 	require.Equal(t, "key", s.all[0].Secret)
@@ -151,7 +151,7 @@ func TestDueWebhookIsSentByTheNextDaemon(t *testing.T) {
 	s := &sent{errs: []error{errors.New("404 Not Found")}, forbid: true}
 	w.start(s.hook)
 	w.eventually("refused", func() bool { return len(w.outcomes()) > 0 })
-	require.Equal(t, []string{"webhook https://pager.example/x failed 404 Not Found"}, w.outcomes())
+	require.Equal(t, []string{"webhook pager.example failed 404 Not Found"}, w.outcomes())
 	require.Len(t, s.all, 1)
 }
 
@@ -163,7 +163,7 @@ func TestWebhookWithoutConfigurationFails(t *testing.T) {
 	w.put(map[string]string{path: text})
 	w.start()
 	w.eventually("refused", func() bool { return len(w.outcomes()) > 0 })
-	require.Equal(t, []string{"webhook https://pager.example/x failed no webhook is sent: add its host to rules.hosts in berth.yaml"},
+	require.Equal(t, []string{"webhook pager.example failed no webhook is sent: add its host to rules.hosts in berth.yaml"},
 		w.outcomes())
 }
 

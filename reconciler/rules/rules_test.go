@@ -148,7 +148,7 @@ func TestEffectsArePendingUntilTheirOutcome(t *testing.T) {
 	all := h.Pending()
 	require.Len(t, all, 2)
 	require.Equal(t, []int{0, 1}, []int{all[0].Number, all[1].Number})
-	done := rules.Outcome(all[0].Firing, 0, "webhook https://a.example/x", "", start)
+	done := rules.Outcome(all[0].Firing, 0, "webhook a.example", "", start)
 	require.Equal(t, string(event.RuleDone), done.EventType)
 	h.Add(done)
 	h.Add(done) // announced again after a lost answer
