@@ -84,8 +84,7 @@ func (f *inForce) write(ctx context.Context, old string, w reconciler.InForce) (
 		if err != nil {
 			return "", err
 		}
-		// A commit of main that changes nothing is named too: a daemon decides anew on each one after the last that is named.
-		if slices.Contains(last.Parents, id) && last.Tree == tree && last.Body() == body && slices.Equal(last.TrailerLines(trailerPermitted, trailerUnauthorised), trailers) {
+		if last.Tree == tree && last.Body() == body && slices.Equal(last.TrailerLines(trailerPermitted, trailerUnauthorised), trailers) {
 			return old, nil
 		}
 		parents = []plumbing.Hash{before, id}

@@ -227,15 +227,6 @@ func TestInForce(t *testing.T) {
 	same, err := r.WriteInForce(t.Context(), two, write)
 	require.NoError(t, err)
 	require.Equal(t, two, same, "an unchanged estate needs no commit")
-
-	s.MustCommit(t, "main", gittest.Commit{Message: "Add", Files: map[string]string{"platform/nodes/gpu-3.yaml": "fine\n"}})
-	write.Commit = s.MustCommit(t, "main", gittest.Commit{Message: "Remove", Remove: []string{"platform/nodes/gpu-3.yaml"}})
-	fetch(t, r)
-	two, err = r.WriteInForce(t.Context(), two, write)
-	require.NoError(t, err)
-	message, err = s.Git("log", "-1", "--format=%b", two)
-	require.NoError(t, err)
-	require.Contains(t, message, "Config-Commit: "+write.Commit, "whoever decides next begins after it")
 	require.NoError(t, s.Fsck())
 
 	require.Equal(t, two, fetch(t, open(t, s)).InForce, "a new mirror accepts it as made of main's files")

@@ -120,7 +120,7 @@ func (t *estateTask) update(ctx context.Context, old *reconciler.State, tips rec
 // decide decides the commits that came to main since the state old, with
 // acknowledgements that came later, and puts the result in force.
 func (t *estateTask) decide(ctx context.Context, old *reconciler.State, tips reconciler.Tips, acks []pulls.Acked) error {
-	was, decided, err := t.standing(ctx, tips.InForce)
+	was, decided, err := t.standing(ctx, old, tips)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,11 @@ func (t *estateTask) account(
 	case tips.InForce == "":
 		c.records = []audit.Record{adoptedRecord(d.Commit, len(d.Verdicts), t.now())}
 	case old != nil && old.InForce != tips.InForce:
-		earlier, err := t.decideBacklog(ctx, old, decided)
+		earlier, from, err := t.decideBacklog(ctx, old, decided)
+		if err != nil {
+			return decidedChange{}, err
+		}
+		verdicts, err := t.unrecorded(ctx, from, earlier.Verdicts)
 		if err != nil {
 			return decidedChange{}, err
 		}
@@ -235,8 +239,8 @@ func (t *estateTask) account(
 		for key, user := range provenance.Requesters(earlier.Verdicts) {
 			c.origin.requesters[key] = cmp.Or(c.origin.requesters[key], user)
 		}
-		c.records = append(t.decisionRecords(earlier.Verdicts, old.InForce, earlier), c.records...)
-		c.events = append(entitlementEvents(earlier.Verdicts, earlier.Desired, t.now()), c.events...)
+		c.records = append(t.decisionRecords(verdicts, old.InForce, earlier), c.records...)
+		c.events = append(entitlementEvents(verdicts, earlier.Desired, t.now()), c.events...)
 	}
 	return c, nil
 }
@@ -261,47 +265,54 @@ func (t *estateTask) unrecorded(ctx context.Context, decided string, verdicts []
 }
 
 // decideBacklog repeats a decision that an earlier daemon wrote to berth/in-force and
-// did not record: from the state in the statuses to the decided commit.
-func (t *estateTask) decideBacklog(ctx context.Context, old *reconciler.State, decided string) (d decide.Decision, err error) {
-	was, from, err := t.standing(ctx, old.InForce)
+// did not record: from the state in the statuses, which is of the commit from, to the decided commit.
+func (t *estateTask) decideBacklog(
+	ctx context.Context, old *reconciler.State, decided string,
+) (d decide.Decision, from string, err error) {
+	was, from, err := t.standing(ctx, old, reconciler.Tips{InForce: old.InForce})
 	if errors.Is(err, reconciler.ErrRewritten) || errors.Is(err, reconciler.ErrNotFound) {
 		t.log.Warn("recorded decision does not exist; later decisions are not recorded", "in_force", reconciler.Short(old.InForce), "error",
 			err)
-		return d, nil
+		return d, from, nil
 	}
 	if err != nil {
-		return d, err
+		return d, from, err
 	}
 	steps, err := t.authors.Steps(ctx, from, decided, t.awaitsAck())
 	if err != nil {
-		return d, err
+		return d, from, err
 	}
 	if len(steps) == 0 || steps[len(steps)-1].Commit != decided {
-		return d, fmt.Errorf("authors of the commits up to %s, which is decided, are not known yet", reconciler.Short(decided))
+		return d, from, fmt.Errorf("authors of the commits up to %s, which is decided, are not known yet", reconciler.Short(decided))
 	}
 	d, err = t.decider.Commit(ctx, was, steps, t.today())
 	if errors.Is(err, decide.ErrFrozen) {
-		return decide.Decision{}, nil
+		return decide.Decision{}, from, nil
 	}
-	return d, err
+	return d, from, err
 }
 
 // standing returns the state in force before a decision, and the commit of main that
 // was decided last; "" if nothing is in force.
-func (t *estateTask) standing(ctx context.Context, inForce string) (was decide.Standing, decided string, err error) {
-	if inForce == "" {
+func (t *estateTask) standing(
+	ctx context.Context, old *reconciler.State, tips reconciler.Tips,
+) (was decide.Standing, decided string, err error) {
+	if tips.InForce == "" {
 		return was, "", nil
 	}
-	if was.Tree, err = t.o.Repo.Snapshot(ctx, inForce); err != nil {
+	if was.Tree, err = t.o.Repo.Snapshot(ctx, tips.InForce); err != nil {
 		return was, "", err
 	}
-	message, err := t.o.Repo.ReadInForce(ctx, inForce)
+	message, err := t.o.Repo.ReadInForce(ctx, tips.InForce)
 	if err != nil {
 		return was, "", err
 	}
 	was.Permitted, decided = message.Permitted, message.Commit
 	units := t.status.Units()
 	was.Facts = decide.Facts{Memory: &units, GPUSeconds: t.gpuSeconds(ctx)}
+	if old != nil && old.InForce == tips.InForce && old.Main != "" {
+		decided = old.Main // a commit that changes nothing is not written there
+	}
 	return was, decided, nil
 }
 
