@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -40,19 +39,6 @@ func (p *played) add(s *simulation, took time.Duration) {
 	for kind, n := range s.faults {
 		p.faults[kind] += n
 	}
-}
-
-// play plays one schedule with a planted fault; "" is none.
-func play(t *testing.T, seed uint64, plant string) (s *simulation, virtual time.Duration) {
-	t.Helper()
-	loader, err := definitions()
-	require.NoError(t, err)
-	s = &simulation{seed: seed, plant: plant, loader: loader}
-	synctest.Test(t, func(*testing.T) {
-		s.run()
-		virtual = time.Since(s.began)
-	})
-	return s, virtual
 }
 
 // Whatever is killed, lost, doubled or late, the invariants hold after each step, and once it ends the world becomes what
