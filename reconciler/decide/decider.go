@@ -67,15 +67,3 @@ func (d *Decider) Ahead(ctx context.Context, tree schema.Snapshot) (wait func())
 func (d *Decider) Evaluate(now, before *schema.Desired, today string) *schema.Effective {
 	return d.judge.Evaluate(now, before, today)
 }
-
-// has returns true if a tenant has an instance or a shared runtime.
-func has(t *schema.TenantEstate, k schema.Key) bool {
-	if t == nil {
-		return false
-	}
-	if k.Kind == schema.KindSharedRuntime {
-		return t.SharedRuntimes[k.Name] != nil && t.SharedRuntimes[k.Name].Runtime != nil
-	}
-	p := t.Projects[k.Project]
-	return p != nil && p.Instances[k.Name] != nil
-}
