@@ -458,7 +458,7 @@ type InstanceRole struct {
 	OnNodeLost     *OnNodeLost    `json:"on_node_lost,omitempty"` // nil: wait
 }
 
-// OnNodeLost is what happens to a worker whose node is lost: it waits for the node, or gets another one.
+// OnNodeLost decides about a worker whose node is lost: it waits for the node, or gets another one.
 type OnNodeLost struct {
 	Wait                bool `json:"wait,omitempty"`
 	ReplaceAfterSeconds int  `json:"replace_after_seconds,omitempty"` // since the node is lost; 0: it waits

@@ -7,7 +7,7 @@ import (
 
 // Site is a place with nodes: one or more regions under one roof (requirement
 // E13). Jobs of a unit run at the sites of its members; a job never spans units, and
-// federation of jobs across sites is no part of Berth.
+// Berth does not federate jobs across sites.
 type Site struct {
 	Header
 	Spec SiteSpec

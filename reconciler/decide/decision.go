@@ -27,7 +27,7 @@ type Facts struct {
 	// GPUSeconds are the GPU seconds that jobs used in the month of the day, by project; nil without a status branch.
 	GPUSeconds map[string]int64
 
-	takesOver bool // nothing was in force: what is there is taken over, and no quota of use or operations counts
+	takesOver bool // nothing was in force: main is taken over whole, and no quota of use or operations counts
 }
 
 // isFinished reports whether an operation is done, failed or expired.

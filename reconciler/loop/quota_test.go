@@ -44,7 +44,7 @@ func TestUsedUpGPUHoursHoldAddedGPUs(t *testing.T) {
 			path, text := instance("train", 2)
 			w.put(map[string]string{path: text})
 			w.eventually("held", func() bool { return w.heldReasons()[path] == schema.HeldQuota })
-			require.True(t, w.running("train", 1)(), "what runs goes on")
+			require.True(t, w.running("train", 1)(), "the running unit goes on")
 			end(w, &clock)
 			w.eventually("it grows", w.running("train", 2))
 			w.eventually("the condition is gone", func() bool { return w.status("train").Condition(plan.ConditionWithinQuota) == nil })

@@ -15,11 +15,11 @@ import (
 	"berth/schema/event"
 )
 
-// hookActor is the actor of what a rule does, before its name.
+// hookActor begins the actor of an action of a rule; its name follows.
 const hookActor = "hook/"
 
-// ruleActions asks for the operations of rules. A rule may do what the user who brought it may do when it fires, by the roles in
-// force. The id of an operation follows from that of the firing, so that it is done once.
+// ruleActions asks for the operations of rules. A rule has the permissions of the user who brought it, by the roles in
+// force when it fires. The id of an operation follows from that of the firing, so that it is done once.
 type ruleActions struct {
 	*recorder
 	inForce     *inForce

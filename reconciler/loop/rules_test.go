@@ -131,7 +131,7 @@ func TestWebhookOfARuleIsSentOnce(t *testing.T) {
 	require.Len(t, s.all, 2)
 }
 
-// A webhook that is due when the daemon is killed is sent by the next one; what is refused is recorded with its reason.
+// A webhook that is due when the daemon is killed is sent by the next one; a refusal is recorded with its reason.
 func TestDueWebhookIsSentByTheNextDaemon(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -90,7 +90,7 @@ const (
 	ReasonGrace     Reason = "Grace"     // The unit breaks a policy, and goes on until the end of its grace.
 	ReasonStopped   Reason = "Stopped"   // The unit breaks a policy, and is stopped because its grace ended.
 
-	ReasonGPUHoursUsedUp Reason = "GPUHoursUsedUp" // Changes that add GPUs are held until the month ends; what runs goes on.
+	ReasonGPUHoursUsedUp Reason = "GPUHoursUsedUp" // Changes that add GPUs are held until the month ends; running units go on.
 
 	ReasonPlaced              Reason = "Placed"              // Every member has a node.
 	ReasonMembersOutOfService Reason = "MembersOutOfService" // Workers do not run, or run and take no jobs; the message names them.

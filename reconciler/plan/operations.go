@@ -271,7 +271,7 @@ func (m operationMaker) hasLeave(o Operation, name string) bool {
 	return o.Spec.Member == name && (o.Verb() == Replace || o.Verb() == Remove) && Refusal(o, m.plan.Before, m.plan.After) == ""
 }
 
-// action is what an action has of the operation that it is for.
+// action describes the operation in its action.
 func (o Operation) action() *ActionOperation {
 	return &ActionOperation{ID: o.ActionID(), Name: o.Name, Labels: o.Spec.Labels, OnJobs: o.Spec.OnJobs}
 }

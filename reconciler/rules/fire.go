@@ -107,7 +107,7 @@ func (h *History) fire(r *schema.HookRule, e plan.Event) (plan.Event, bool) {
 	return firingOf(r, e, s, about), true
 }
 
-// triggers reports whether an event is what a rule waits for. Failures that were counted for a firing count for no other one.
+// triggers reports whether a rule fires on an event. Failures that were counted for a firing count for no other one.
 func (h *History) triggers(r *schema.HookRule, d event.Definition, s subject, about Resource, at, last time.Time) bool {
 	switch w := r.Spec.When; {
 	case w.Event != "":

@@ -15,11 +15,11 @@ const (
 	Window = 7 * 24 * time.Hour
 	// maxFailures bounds the failures kept of one resource: the largest count of a rule.
 	maxFailures = 1000
-	// pruneEvery is the number of events after which what is older than Window is forgotten.
+	// pruneEvery is the number of events after which events older than Window are forgotten.
 	pruneEvery = 4096
 )
 
-// Resource is what an event is about.
+// Resource is the subject of an event.
 type Resource struct {
 	Kind                         schema.Kind
 	Tenant, ProjectID, App, Name string
@@ -97,7 +97,7 @@ type subject struct {
 	Revision     string `json:"revision"`
 }
 
-// read returns what an event is about; false: this version of Berth does not know its type or its payload.
+// read returns the definition and the subject of an event; false: this version of Berth does not know its type or its payload.
 func (h *History) read(e plan.Event) (d event.Definition, s subject, about Resource, ok bool) {
 	d, ok = h.definitions[event.Type(e.EventType)]
 	if !ok || json.Unmarshal(e.Payload, &s) != nil {

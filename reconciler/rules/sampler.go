@@ -34,7 +34,7 @@ func Values(m *nodes.Measured) map[string]float64 {
 }
 
 // Sampler makes events of samples of nodes: one when a threshold was exceeded for its time, and one when that has ended. It keeps
-// since when a threshold is exceeded; a restart, or an observation without an answer, begins that time anew. Make it with
+// since when a threshold is exceeded; a restart, or an observation without an answer, begins that time again. Make it with
 // NewSampler. It is not safe for concurrent use.
 type Sampler struct {
 	since map[Crossing]time.Time

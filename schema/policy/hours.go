@@ -61,7 +61,7 @@ func UsedUp(d *schema.Desired, seconds map[string]int64) map[string]string {
 }
 
 // AddsGPUs holds changes of units that add GPUs while the GPU hours of their project or tenant are used up. A stopped unit
-// has none. What runs goes on, and every other change comes into force.
+// has none. Running units go on, and every other change comes into force.
 func AddsGPUs(t, before *schema.TenantEstate, usedUp map[string]string) (out []schema.Diagnostic) {
 	check := func(h *schema.Header, now, was int, owners ...string) {
 		for _, owner := range owners {

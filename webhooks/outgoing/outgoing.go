@@ -1,6 +1,6 @@
 // Package outgoing sends webhooks: one signed POST to a host that the configuration allows.
 //
-// It must not know what a webhook is about, or when it is tried again.
+// It must not know the content of a webhook, or when it is tried again.
 package outgoing
 
 import (
