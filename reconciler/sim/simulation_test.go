@@ -35,7 +35,8 @@ const (
 	healing   = 20 * time.Minute // within which the world converges after that (I9)
 	interval  = 10 * time.Second
 	quietFor  = 10 * interval
-	mayFail   = 8 // one call in so many has a fault
+	lateWrite = 2 * time.Minute // within which the record of a repair is on berth/status: nothing waits for it
+	mayFail   = 8               // one call in so many has a fault
 )
 
 // simulation is one schedule under way.
@@ -261,7 +262,7 @@ func (s *simulation) converge() {
 		s.violate("I9", "%s after the last fault: %s", healing, differs)
 		return
 	}
-	time.Sleep(2 * interval)
+	time.Sleep(lateWrite)
 	s.mu.Lock()
 	commits, effects := len(s.remote.batches), len(s.applied)
 	s.mu.Unlock()
