@@ -50,7 +50,7 @@ func operations(before *schema.Desired, facts Facts) estate.Check {
 }
 
 // gpuHours holds changes that add GPUs while the GPU hours of the month are used up. The policy that comes into force counts, so
-// that a wider one releases what is held.
+// that a wider one releases the held changes.
 func gpuHours(before *schema.Desired, facts Facts) estate.Check {
 	return func(now *schema.Desired) (out []schema.Diagnostic) {
 		var usedUp map[string]string

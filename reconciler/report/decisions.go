@@ -85,7 +85,7 @@ func (d *page) policy() {
 	d.line("")
 }
 
-// quotas lists what the change uses of quotas, and what is left.
+// quotas lists the quotas whose use the change moves, with the rest of each.
 func (d *page) quotas() {
 	if len(d.p.Quotas) == 0 {
 		return
@@ -99,7 +99,7 @@ func (d *page) quotas() {
 	d.line("")
 }
 
-// left describes what is left of a quota. An owner may use more than it allows, after a policy became narrower.
+// left describes the rest of a quota. An owner may use more than it allows, after a policy became narrower.
 func left(q schema.QuotaUse) string {
 	if q.Used > q.Most {
 		return fmt.Sprintf("none: %d too many", q.Used-q.Most)

@@ -86,7 +86,7 @@ func policyText(b *strings.Builder, p *plan.Proposal) {
 	}
 }
 
-// quotasText lists what the change uses of quotas.
+// quotasText lists the quotas whose use the change moves.
 func quotasText(b *strings.Builder, p *plan.Proposal) {
 	for _, q := range p.Quotas {
 		fmt.Fprintf(b, "\nQuota: %s uses %d of %d %s (was %d), left: %s (%s, %s)\n", clean(q.Owner), q.Used, q.Most, clean(q.What), q.Was,

@@ -107,7 +107,8 @@ func (j *Judge) by(p *schema.Platform) *rules {
 // of reports whether these are the rules of p.
 func (r *rules) of(p *schema.Platform) bool {
 	c := r.catalog
-	return maps.EqualFunc(r.sites, regionsBySite(p), slices.Equal[[]string]) && maps.Equal(c.Apps, p.Apps) && maps.Equal(r.policies, p.Policies) && maps.Equal(c.ArtifactSources, p.ArtifactSources) &&
+	return maps.EqualFunc(r.sites, regionsBySite(p), slices.Equal[[]string]) && maps.Equal(c.Apps, p.Apps) &&
+		maps.Equal(r.policies, p.Policies) && maps.Equal(c.ArtifactSources, p.ArtifactSources) &&
 		sameVersions(c.Versions, p.Versions) &&
 		maps.EqualFunc(c.Admissions, p.Admissions, maps.Equal[map[string]*schema.AppAdmission, map[string]*schema.AppAdmission])
 }
