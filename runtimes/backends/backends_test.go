@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 
 	"berth/runtimes/backends"
 	"berth/runtimes/host/hosttest"
+	"berth/runtimes/host/lab"
 )
 
 // programs is the directory with the built commands.
@@ -47,10 +49,7 @@ func TestSecondRuntimeTouchesTwoFiles(t *testing.T) {
 	command(t, estate, berth, "validate", ".")
 
 	replace(t, estate, "berth.yaml", "memory_runtime:\n  directory: .berth/memory\n  backends: [slurm]",
-		"ssh:\n  key: "+estate+"/.berth/key\n  known_hosts: "+estate+"/.berth/known_hosts")
-	require.NoError(t, os.Mkdir(filepath.Join(estate, ".berth"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(estate, ".berth/known_hosts"), nil, 0o600))
-	command(t, estate, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ".berth/key")
+		startHosts(t, estate))
 	command(t, estate, "git", "init", "-q", "-b", "main")
 	commit := []string{"-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "-m", "estate"}
 	command(t, estate, "git", "add", ".", ":!tenants/physics/projects/lattice/instances")
@@ -108,6 +107,37 @@ func buildWithSecond(t *testing.T, name string) string {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
 	command(t, root, "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-ldflags", "-s -w", "-o", program, "./cmd/"+name)
 	return program
+}
+
+var (
+	nameOfNode = regexp.MustCompile(`(?m)^  name: (\S+)$`)
+	address    = regexp.MustCompile(`(?m)^  address: \S+$`)
+)
+
+// startHosts starts a host for each Node document of an estate, writes its address there, and returns the section ssh of berth.yaml.
+// The second runtime asks nothing of a host, but members are placed on nodes whose hosts answer.
+func startHosts(t *testing.T, estate string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(estate, "platform/nodes/*.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	var nodes []lab.Node
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		name := nameOfNode.FindSubmatch(data)
+		require.NotNil(t, name, "%s", file)
+		nodes = append(nodes, lab.Node{Name: string(name[1])})
+	}
+	l, _ := hosttest.Lab(t, nodes...)
+	for i, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		n, ok := l.Node(nodes[i].Name)
+		require.True(t, ok)
+		require.NoError(t, os.WriteFile(file, address.ReplaceAll(data, []byte("  address: "+n.Address)), 0o600))
+	}
+	return "ssh: {user: " + l.User() + ", key: " + l.KeyFile() + ", known_hosts: " + l.KnownHosts() + "}"
 }
 
 // command runs a program in dir and returns what it printed.

@@ -46,11 +46,10 @@ func newSecondApp(t *testing.T) *secondApp {
 	s.write(appAccount, regexp.MustCompile(`key: ssh-ed25519 \S+`).ReplaceAllString(string(account),
 		"key: "+strings.Join(strings.Fields(string(public))[:2], " ")))
 	require.NoError(t, os.WriteFile(s.estate+".token", []byte(personToken), 0o600))
-	require.NoError(t, os.WriteFile(s.estate+".known_hosts", nil, 0o600))
 	s.write("berth.yaml", `estate: lab
 repository: {url: ., directory: .berth/cache}
 authority: {trust_local_commits: true}
-ssh: {key: `+s.estate+`.key, known_hosts: `+s.estate+`.known_hosts}
+`+startHosts(t, s.estate)+`
 listen: 127.0.0.1:0
 poll: 300ms
 interval: 300ms
