@@ -36,6 +36,8 @@ const (
 	OpLabel    = "label"       // sets labels at the runtime
 	OpRetry    = "retry"       // tries a failed unit again
 	OpAccept   = "accept_loss" // replaces lost data by an empty start: the state, accounting or all of a unit
+	// OpAbandonUsage lets a unit be stopped and deleted although what its jobs used cannot be read any more.
+	OpAbandonUsage = "abandon_usage"
 )
 
 // EndsJobs reports whether an operation waits for jobs or cancels them.
@@ -44,7 +46,10 @@ func EndsJobs(operation string) bool {
 }
 
 // IsOfUnit reports whether an operation is of a whole unit and names no member.
-func IsOfUnit(operation string) bool { return operation == OpRetry || operation == OpAccept }
+func IsOfUnit(operation string) bool { return operation == OpRetry || AcceptsLoss(operation) }
+
+// AcceptsLoss reports whether an operation is a person's decision that data of a unit is lost. It needs a document in Git.
+func AcceptsLoss(operation string) bool { return operation == OpAccept || operation == OpAbandonUsage }
 
 // MemberOperation asks for one operation, once, on a member of an instance (or on the
 // instance), or of a shared runtime (Key.Parent). Its uid, or its
@@ -87,5 +92,5 @@ type PauseSpec struct {
 
 // MemberOperations returns the operations in the order of their documentation.
 func MemberOperations() []string {
-	return []string{OpDrain, OpResume, OpCordon, OpUncordon, OpRestart, OpReplace, OpRemove, OpLabel, OpRetry, OpAccept}
+	return []string{OpDrain, OpResume, OpCordon, OpUncordon, OpRestart, OpReplace, OpRemove, OpLabel, OpRetry, OpAccept, OpAbandonUsage}
 }

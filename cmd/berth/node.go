@@ -25,7 +25,7 @@ func newNodeCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "node", Short: "Show the nodes of an instance, and operate them", Args: cobra.NoArgs}
 	cmd.AddCommand(newNodeListCmd())
 	for _, operation := range schema.MemberOperations() {
-		if operation == schema.OpAccept {
+		if schema.AcceptsLoss(operation) {
 			continue // such a decision needs a document in Git
 		}
 		cmd.AddCommand(newNodeOperationCmd(operation))

@@ -19,7 +19,8 @@ type journal struct {
 	credential    runtimes.Credential
 	attempt       int
 	noncompliance *schema.Noncompliance
-	isKept        bool // the plan repairs the applied state and does not apply the commit
+	isKept        bool   // the plan repairs the applied state and does not apply the commit
+	openUsage     string // first day with usage that an operation may give up; "": none does
 
 	operations []plan.Operation // on the unit
 
@@ -65,6 +66,9 @@ func (j *journal) End(_ context.Context, o plan.Outcome) error {
 		if operation != nil {
 			record.CorrelationID, record.Change.Commit = operation.CorrelationID, operation.Revision
 			record.Reason += "; operation " + operation.Name + requestedBy(operation.RequestedBy)
+			if o.Verb == plan.AbandonUsage {
+				record.Reason += "; usage of jobs since " + j.openUsage + " that berth/status lacks is given up"
+			}
 		}
 		j.status.Record(record)
 	}

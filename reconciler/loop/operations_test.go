@@ -238,6 +238,22 @@ func TestLostUnitWaitsForAnOperation(t *testing.T) {
 	require.Equal(t, 2, w.world.Calls("create"))
 }
 
+// The audit log says which usage an operation gives up.
+func TestAbandonedUsageIsAudited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *loop.Options) { o.Forge = nil })
+	w.trains(1)
+	w.ask([3]string{"dead-database", "abandon_usage", ""})
+	w.operated("dead-database", plan.OperationDone)
+	w.eventually("the audit record names the day", func() bool {
+		return slices.ContainsFunc(w.audited(), func(r audit.Record) bool {
+			return r.Action == "runtime.abandon_usage" &&
+				strings.Contains(r.Reason, "usage of jobs since "+w.status("train").BegunOn+" that berth/status lacks is given up")
+		})
+	})
+}
+
 // The key of a request never stands for a document, nor the other way round.
 func TestKeysAndDocumentsAreApart(t *testing.T) {
 	t.Parallel()

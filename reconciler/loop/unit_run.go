@@ -276,10 +276,14 @@ func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 	if !r.resumed && !r.gated.isKept() {
 		r.pulls.RollOuts.Acting(v.prev.Revision, v.prev.Key, len(p.Actions))
 	}
+	openUsage := ""
+	if slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.AbandonUsage }) {
+		openUsage = r.usage.openSince(ctx, v.prev)
+	}
 	r.journal = &journal{
 		recorder: r.recorder, unit: v.prev, credential: credential, attempt: v.attempt, noncompliance: v.st.Noncompliance(v.prev.Key),
-		isKept: r.gated.isKept(),
-		steps:  map[string]string{}, operations: v.operations, of: map[string]*plan.Operation{},
+		isKept: r.gated.isKept(), openUsage: openUsage,
+		steps: map[string]string{}, operations: v.operations, of: map[string]*plan.Operation{},
 	}
 	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{r.runtime, r.metrics, v.prev.RuntimeBackend}, Journal: r.journal,
 		RecordUsage: r.recordUsage, JobsLost: r.jobsLost, Correlation: correlations(v.operations), Log: log}, &p, stamp, v.attempt)

@@ -409,6 +409,21 @@ func (c *usageCollector) recordLast(ctx context.Context, prev *plan.Status, jobs
 	return c.record(flush, changed, nil)
 }
 
+// openSince returns the first day of a unit whose usage is not closed on berth/status, or in words that it is unknown.
+func (c *usageCollector) openSince(ctx context.Context, prev *plan.Status) string {
+	const start = "its start"
+	reader, ok := c.repo.(reconciler.UsageReader)
+	meter := c.meters[prev.RuntimeBackend]
+	if !ok || meter == nil {
+		return start
+	}
+	closed, err := reader.ClosedUsage(ctx, c.status.Tip())
+	if err != nil {
+		return "an unknown day (" + err.Error() + ")"
+	}
+	return cmp.Or(dayAfter(closed[meter.Cluster(prev.Key)]), prev.BegunOn, start)
+}
+
 // metersOf returns the runtimes that are meters. A runtime that wraps another one has Unwrap.
 func metersOf(all map[string]runtimes.Runtime) map[string]runtimes.Meter {
 	meters := map[string]runtimes.Meter{}

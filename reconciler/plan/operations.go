@@ -391,7 +391,7 @@ func wrongOperation(s *schema.MemberOperationSpec) string {
 	switch {
 	case !slices.Contains(schema.MemberOperations(), s.Operation):
 		return fmt.Sprintf("operation %q is unknown; use one of %s", s.Operation, strings.Join(schema.MemberOperations(), ", "))
-	case s.Operation == schema.OpAccept:
+	case schema.AcceptsLoss(s.Operation):
 		return "a loss is accepted by a MemberOperation in Git only"
 	case s.Member == "" && !schema.IsOfUnit(s.Operation):
 		return s.Operation + " needs a member, such as worker-0"

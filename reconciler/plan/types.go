@@ -180,16 +180,18 @@ const (
 	Clean   Verb = "clean"   // remove what an abandoned member left on its host
 
 	// The verbs of operations. Each carries out one Operation, once.
-	Drain      Verb = schema.OpDrain    // the member takes no new jobs; running ones end by on_jobs
-	Resume     Verb = schema.OpResume   // take back a drain or a cordon of an operation
-	Cordon     Verb = schema.OpCordon   // the member takes no new jobs; running ones go on
-	Uncordon   Verb = schema.OpUncordon // as Resume
-	Restart    Verb = schema.OpRestart  // restart the daemon of the member
-	Replace    Verb = schema.OpReplace  // drain the member before it leaves for another node
-	Remove     Verb = schema.OpRemove   // drain the member before it leaves for good
-	Label      Verb = schema.OpLabel    // set labels of the member at the runtime
-	AcceptLoss Verb = schema.OpAccept   // begin anew what the host has lost
-	RetryUnit  Verb = schema.OpRetry    // begin a new attempt of a failed unit; without effect at the runtime
+	Drain    Verb = schema.OpDrain    // the member takes no new jobs; running ones end by on_jobs
+	Resume   Verb = schema.OpResume   // take back a drain or a cordon of an operation
+	Cordon   Verb = schema.OpCordon   // the member takes no new jobs; running ones go on
+	Uncordon Verb = schema.OpUncordon // as Resume
+	Restart  Verb = schema.OpRestart  // restart the daemon of the member
+	Replace  Verb = schema.OpReplace  // drain the member before it leaves for another node
+	Remove   Verb = schema.OpRemove   // drain the member before it leaves for good
+	Label    Verb = schema.OpLabel    // set labels of the member at the runtime
+	// AbandonUsage lets a unit stop and be deleted without its last usage.
+	AbandonUsage Verb = schema.OpAbandonUsage
+	AcceptLoss   Verb = schema.OpAccept // begin anew what the host has lost
+	RetryUnit    Verb = schema.OpRetry  // begin a new attempt of a failed unit; without effect at the runtime
 )
 
 // Impact is the effect of an action on services, nodes and jobs.

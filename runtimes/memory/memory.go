@@ -115,6 +115,7 @@ func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
 		plan.Start: a.start, plan.Stop: a.stop, plan.Delete: a.remove, plan.Abandon: a.abandon, plan.Clean: a.clean,
 		plan.Drain: a.operate, plan.Resume: a.operate, plan.Cordon: a.operate, plan.Uncordon: a.operate, plan.Restart: a.operate,
 		plan.Replace: a.operate, plan.Remove: a.operate, plan.Label: a.operate, plan.RetryUnit: a.operate, plan.AcceptLoss: a.operate,
+		plan.AbandonUsage: a.operate,
 	}[c.Action.Verb]
 	if !ok {
 		return fmt.Errorf("%s: unknown verb %q", c.Plan.Key, c.Action.Verb)

@@ -39,10 +39,22 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 		return err
 	}
 	done.Database = began // a daemon that was started has read its files; one that already ran may not have
-	if err := c.clearPending(ctx, done); err != nil || down == nil {
+	if err := c.clearPending(ctx, done); err != nil {
 		return err
 	}
+	if down == nil {
+		return c.endAbandonment(ctx)
+	}
 	return fmt.Errorf("accounting is down, and slurmctld serves without it: %w", down)
+}
+
+// endAbandonment ends what a person said about usage: accounting serves.
+func (c stackDaemons) endAbandonment(ctx context.Context) error {
+	if !c.disk.UsageAbandoned {
+		return nil
+	}
+	c.rec.UsageAbandoned, c.disk.UsageAbandoned = false, false
+	return c.saveDisk(ctx)
 }
 
 // bringAccounting makes the database server and slurmdbd serve. A slurmdbd that its database refuses runs, and listens nowhere. began:

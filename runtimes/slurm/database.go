@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,21 +16,23 @@ import (
 // databaseServer is that of a control host, with the database of a stack in it.
 type databaseServer struct{ *control }
 
-// sql runs statements as soon as the server accepts connections.
+// sql runs statements as soon as the server accepts connections, or returns why it ended.
 func (c databaseServer) sql(ctx context.Context, statements string) error {
 	op := sqlOp(statements)
 	op.Run.TimeoutMS = int(c.env.timeouts.Ready.Milliseconds())
 	return c.env.poll(ctx, "database on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-		res, err := c.do(ctx, op)
-		if err != nil {
+		res, err := c.do(ctx, c.service(profile.MariaDB, "state"), op)
+		switch {
+		case len(res) > 0 && !res[0].Service.Running:
+			return false, "", errors.New("mariadbd ended: " + cmp.Or(res[0].Service.Detail, "its log gives no reason: "+profile.DatabaseLog))
+		case err != nil:
 			return false, "", err
-		}
-		if res[0].Exit == 0 {
+		case res[1].Exit == 0:
 			return true, "", nil
 		}
-		refusal := c.exitError(op, res[0])
+		refusal := c.exitError(op, res[1])
 		// 2002 and 2013: no server listens on the socket yet.
-		if text := string(res[0].Stderr); strings.Contains(text, "ERROR 2002") || strings.Contains(text, "ERROR 2013") {
+		if text := string(res[1].Stderr); strings.Contains(text, "ERROR 2002") || strings.Contains(text, "ERROR 2013") {
 			return false, refusal.Error(), nil
 		}
 		return false, "", refusal

@@ -71,6 +71,9 @@ func (r *removals) closes(partition string) bool {
 type starts struct {
 	// Anew: slurmctld may start without its state, because a person accepted the loss. It ends when slurmctld serves.
 	Anew bool `json:"anew,omitempty"`
+	// UsageAbandoned: a stop or deletion goes on without accounting, because a person gave up the usage that berth/status lacks. It ends
+	// when accounting serves.
+	UsageAbandoned bool `json:"usage_abandoned,omitempty"`
 	// Raised: slurmctld has not served since FirstJob was raised. The jobs that its crash lost are ended when it serves.
 	Raised bool `json:"raised,omitempty"`
 	// FirstJob is higher than the ids of jobs before the last crash of slurmctld; 0: it had none.

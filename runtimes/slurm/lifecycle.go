@@ -13,6 +13,7 @@ import (
 	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
+	"berth/schema/usage"
 )
 
 // lifecycle applies the verbs of a plan to a unit. Each part has its own type and
@@ -158,11 +159,13 @@ func (c lifecycle) stop(ctx context.Context) error {
 		return err
 	}
 	if runs {
-		if _, err := c.drainCluster(ctx, drainStop); err != nil {
+		c.ends = c.rec.UsageAbandoned
+		down, err := c.drainCluster(ctx, drainStop)
+		if err != nil {
 			return err
 		}
 		// A deletion finds no slurmdbd that it could ask.
-		if err := c.recordLastUsage(ctx); err != nil {
+		if err := c.recordLastUsage(ctx, down); err != nil {
 			return err
 		}
 		c.rec.Stopped = true
@@ -181,26 +184,43 @@ func (c lifecycle) stop(ctx context.Context) error {
 	return stopErr
 }
 
-// recordLastUsage records what all jobs used. Nothing repairs the daemons of a unit that is to stop, so
-// accounting that does not run is started.
-func (c lifecycle) recordLastUsage(ctx context.Context) error {
+// recordLastUsage records what all jobs used, unless accounting cannot be read and a person gave that usage up. down is why accounting
+// is known not to serve; nil: it is asked.
+func (c lifecycle) recordLastUsage(ctx context.Context, down error) error {
+	ended, err := c.lastUsage(ctx, down)
+	if c.givesUp(ctx, err) {
+		c.log.Warn("usage of jobs given up", "cluster", c.stack.Cluster, "operation", plan.AbandonUsage, "reason", err.Error())
+		return nil
+	}
+	if err != nil || len(ended) == 0 {
+		return err
+	}
+	return c.keepUsage(ctx, ended)
+}
+
+// lastUsage returns what all jobs used. Nothing repairs the daemons of a unit that is to stop, so accounting that does not run is
+// started.
+func (c lifecycle) lastUsage(ctx context.Context, down error) ([]usage.Job, error) {
+	if down != nil {
+		return nil, down
+	}
 	if _, err := c.daemons.bring(ctx, c.daemons.munged(), false); err != nil {
-		return err
+		return nil, err
 	}
-	_, down := c.daemons.bringAccounting(ctx)
+	_, down = c.daemons.bringAccounting(ctx)
 	if err := cmp.Or(losses{c.control}.checkAccounting(ctx, down), down); err != nil {
-		return err
+		return nil, err
 	}
-	err := jobRecords{c.control}.recordUsage(ctx, "")
+	ended, err := jobRecords{c.control}.finalUsage(ctx, "")
 	if c.rec.FirstJob == 0 || !errors.Is(err, runtimes.ErrWaiting) {
-		return err
+		return ended, err
 	}
 	// Jobs that slurmctld lost are ended once it runs with the new FirstJobId. It is written here, as
 	// no configure of this unit follows.
 	if err := c.files.write(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	return jobRecords{c.control}.recordUsage(ctx, "")
+	return jobRecords{c.control}.finalUsage(ctx, "")
 }
 
 // mayHaveJobs reports whether jobs of the unit have to end before its daemons. While slurmctld
@@ -213,17 +233,18 @@ func (c lifecycle) mayHaveJobs(ctx context.Context) (bool, error) {
 }
 
 // drainCluster drains all nodes and ends their jobs. It needs the controller, which
-// alone knows the jobs. lost says that the accounting is lost, which only a deletion goes on with.
-func (c lifecycle) drainCluster(ctx context.Context, owner drainOwner) (lost, err error) {
+// alone knows the jobs. down is why accounting does not serve: it is lost, or its usage is given up.
+func (c lifecycle) drainCluster(ctx context.Context, owner drainOwner) (down, err error) {
 	if err := c.doAll(ctx, c.service(profile.Munged, "start")); err != nil {
 		return nil, err
 	}
 	// A slurmctld that answers is enough, whatever configuration it runs.
 	up, err := c.daemons.answers(ctx)
 	if err == nil && !up {
-		if err = c.daemons.start(ctx, false); errors.Is(err, errLost) { // of accounting alone, slurmctld serves without it
+		// If accounting alone is at fault, slurmctld serves without it.
+		if err = c.daemons.start(ctx, false); errors.Is(err, errLost) || err != nil && c.rec.UsageAbandoned {
 			if up, unknown := c.daemons.answers(ctx); up || unknown != nil {
-				lost, err = err, unknown
+				down, err = err, unknown
 			}
 		}
 	}
@@ -244,7 +265,7 @@ func (c lifecycle) drainCluster(ctx context.Context, owner drainOwner) (lost, er
 		return nil, err
 	}
 	c.rec.reopen(c.clusterTarget())
-	return lost, nil
+	return down, nil
 }
 
 // remove removes jobs, whose usage is on berth/status then, workers, daemons, database, files, accounts, and the record
@@ -286,14 +307,14 @@ func (c lifecycle) remove(ctx context.Context) error {
 // endAll ends all jobs, and records their usage. If the accounting was lost, there is no usage to record: slurmctld has entered the
 // cluster in the new database by then, which looks complete but lacks all earlier jobs.
 func (c lifecycle) endAll(ctx context.Context) error {
-	lost, err := c.drainCluster(ctx, drainStop)
+	down, err := c.drainCluster(ctx, drainStop)
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(c.jobs.cancelPending(ctx, jobFilter{}), lost); err != nil {
+	if err := c.jobs.cancelPending(ctx, jobFilter{}); err != nil {
 		return err
 	}
-	return c.recordLastUsage(ctx)
+	return c.recordLastUsage(ctx, down)
 }
 
 // removeStack removes the unit from its control host, and with the last unit the
@@ -315,10 +336,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 			return err
 		}
 		if res[0].Stats[0].Exists {
-			if err := c.doAll(ctx, c.service(profile.MariaDB, "start")); err != nil {
-				return err
-			}
-			if err := (databaseServer{c.control}).sql(ctx, c.stack.Database().DropSQL()); err != nil {
+			if err := c.dropDatabase(ctx); err != nil {
 				return err
 			}
 		}
@@ -344,6 +362,25 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 	ops = append(ops, userOps(gone, true)...) // without effect on accounts that Berth did not make
 	return c.doAll(ctx, append(ops, removeOp(s.DamagedRecord()), removeOp(s.RecordCopy()), removeOp(s.Record()),
 		removeEmptyOp(profile.InstanceDir))...)
+}
+
+// dropDatabase removes the database of the unit from a server that other units use. If a person gave up the usage, a server
+// that does not start keeps it.
+func (c lifecycle) dropDatabase(ctx context.Context) error {
+	err := c.doAll(ctx, c.service(profile.MariaDB, "start"))
+	if err == nil {
+		err = databaseServer{c.control}.sql(ctx, c.stack.Database().DropSQL())
+	}
+	if c.givesUp(ctx, err) {
+		c.log.Warn("database of a deleted cluster left in place", "cluster", c.stack.Cluster, "host", c.host.Name(), "reason", err.Error())
+		return nil
+	}
+	return err
+}
+
+// givesUp reports whether an error of accounting holds up neither a stop nor a deletion, because a person gave up the usage.
+func (c lifecycle) givesUp(ctx context.Context, err error) bool {
+	return err != nil && c.rec.UsageAbandoned && !isContactLost(err) && !errors.Is(err, runtimes.ErrStaleEpoch) && ctx.Err() == nil
 }
 
 // leave removes a worker: it drains the node, ends its jobs as on_jobs says, stops slurmd

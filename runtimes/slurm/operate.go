@@ -70,8 +70,12 @@ func (c lifecycle) mark(a plan.Action, comment string) {
 
 // operateOn has the effect of an operation on its member. It returns the comment of its node for labels.
 func (c lifecycle) operateOn(ctx context.Context, a plan.Action) (comment string, err error) {
-	if a.Verb == plan.AcceptLoss {
+	switch a.Verb {
+	case plan.AcceptLoss:
 		return "", c.daemons.beginAnew(ctx)
+	case plan.AbandonUsage:
+		c.disk.UsageAbandoned = true // saved with the operation
+		return "", nil
 	}
 	if control, _ := c.rec.Unit.Control(); a.Verb == plan.Restart && a.Member == control.Name {
 		return "", c.restartControl(ctx, a)

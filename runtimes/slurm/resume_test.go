@@ -236,6 +236,39 @@ func TestDeleteAfterAnInterruptedStopWaitsForJobs(t *testing.T) {
 	require.False(t, c.ctl.ran("scancel"))
 }
 
+// A unit whose accounting is destroyed neither stops nor goes before a person gives up the usage that berth/status lacks. What can be
+// recorded is recorded all the same, and accounting that serves again ends the decision.
+func TestUnitWithoutAccountingIsStoppedOnceItsUsageIsGivenUp(t *testing.T) {
+	giveUp := func(c *fakeCluster) error {
+		p := plan.Plan{Key: c.unit.Effective.Key, Before: &c.unit, After: &c.unit}
+		a := plan.Action{ID: "action.2", Verb: plan.AbandonUsage, Node: "ctl", Operation: &plan.ActionOperation{ID: "op.1", Name: "dead"}}
+		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
+	}
+	for _, verb := range []plan.Verb{plan.Stop, plan.Delete} {
+		c := newCluster(t)
+		broken := true
+		c.ctl.services[profile.Slurmdbd], c.ctl.services[profile.Slurmctld] = false, false
+		c.ctl.files[profile.DatabaseData] = nil
+		c.ctl.files[profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.SavedAssociations()] = []byte("x")
+		c.ctl.before = func(op runtimes.Op) error {
+			if broken && op.Service != nil && op.Service.Name == profile.Slurmdbd && op.Service.Verb == "start" {
+				return &runtimes.OpError{Host: "ctl", Op: "start slurmdbd", Message: "fatal: no database", Code: "io"}
+			}
+			return nil
+		}
+		require.ErrorContains(t, c.apply(t, verb, c.unit), "fatal: no database")
+		require.NoError(t, giveUp(c))
+		require.True(t, c.record(t).UsageAbandoned)
+		require.NoError(t, c.apply(t, verb, c.unit))
+		require.False(t, c.ctl.services[profile.Slurmctld])
+		if verb == plan.Stop {
+			broken = false
+			require.NoError(t, c.startController(t))
+			require.False(t, c.record(t).UsageAbandoned, "accounting serves")
+		}
+	}
+}
+
 // A node that leaves does not count against a file: its slurmd may have ended, and does not register again.
 func TestNodeThatLeavesIsNoEvidence(t *testing.T) {
 	for _, leaves := range []bool{false, true} {

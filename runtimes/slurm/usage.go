@@ -26,22 +26,27 @@ type jobRecords struct{ *control }
 // jobs have ended, and slurmdbd may hear of it a moment later. account "" means every one. A job
 // that never ran has used nothing.
 func (c jobRecords) recordUsage(ctx context.Context, account string) error {
-	if c.keepUsage == nil {
-		return nil
+	ended, err := c.finalUsage(ctx, account)
+	if err != nil || len(ended) == 0 {
+		return err
 	}
-	var ended []usage.Job
+	return c.keepUsage(ctx, ended)
+}
+
+// finalUsage returns lastUsage once accounting lacks nothing; none if Berth does not want it.
+func (c jobRecords) finalUsage(ctx context.Context, account string) (ended []usage.Job, err error) {
+	if c.keepUsage == nil {
+		return nil, nil
+	}
 	began := time.Now()
-	err := c.env.poll(ctx, "accounting records at "+c.host.Name(), func(ctx context.Context) (done bool, lacks string, err error) {
+	err = c.env.poll(ctx, "accounting records at "+c.host.Name(), func(ctx context.Context) (done bool, lacks string, err error) {
 		ended, lacks, err = c.lastUsage(ctx, account)
 		if err == nil && lacks != "" && time.Since(began) >= c.env.timeouts.Ready/2 {
 			err = waiting("%s", lacks)
 		}
 		return err == nil && lacks == "", lacks, err
 	})
-	if err != nil || len(ended) == 0 {
-		return err
-	}
-	return c.keepUsage(ctx, ended)
+	return ended, err
 }
 
 // earliest is before all jobs of clusters that Berth made. sacct refuses a time near 1970.

@@ -63,6 +63,42 @@ func TestLongUsageIsRecordedWhereAccountingIsDown(t *testing.T) {
 	require.Equal(t, []string{first, second}, recorded())
 }
 
+// A database server that lost its tables keeps a unit from a stop until a person gives up the usage. Then the unit stops, ends its jobs,
+// and can be deleted.
+func TestLongUnitWithADestroyedDatabaseIsStoppedAndDeleted(t *testing.T) {
+	t.Parallel()
+	c := newSharing(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice}, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1)
+	c.carry(t, u, false)
+	id, err := c.trySubmit(t, u, alice, "sleep 600")
+	require.NoError(t, err)
+	c.await(t, u, id, slurmtest.Running)
+	eventually(t, "slurmctld has saved its associations", func() (bool, string) {
+		saved := c.onControl(t, u, "ls "+profile.StateDir+"/*/state")
+		return strings.Contains(saved, "assoc_mgr_state"), saved
+	})
+	c.onControl(t, u, "for d in /run/slurm-*/slurmctld.pid /run/slurm-*/slurmdbd.pid; do kill -9 $(cat $d); done; pkill -9 -x mariadbd; "+
+		"for f in "+profile.DatabaseData+"/ibdata1 "+profile.DatabaseData+"/ib_logfile0; do echo gone >$f; done")
+
+	stopped := u
+	stopped.Effective.DesiredState = schema.DesiredStopped
+	p := c.plan(t, stopped, false)
+	require.Equal(t, plan.Stop, p.Actions[len(p.Actions)-1].Verb)
+	require.ErrorContains(t, c.apply(t, p), "mariadbd ended")
+	o := plan.Operation{ID: "dead", Name: "dead", Spec: schema.MemberOperationSpec{Operation: schema.OpAbandonUsage, Reason: "a test"}}
+	given := plan.Make(plan.Input{Key: u.Effective.Key, After: &stopped.Effective, Members: u.Members, Observed: c.observe(t, u),
+		Operations: []plan.Operation{o}, Rules: c.rt})
+	given.Actions = slices.DeleteFunc(given.Actions, func(a plan.Action) bool { return a.Verb != plan.AbandonUsage })
+	require.Len(t, given.Actions, 1)
+	require.NoError(t, c.apply(t, given))
+	eventually(t, "it stops", func() (bool, string) {
+		err := c.apply(t, c.plan(t, stopped, false))
+		return err == nil, fmt.Sprint(err)
+	})
+	require.Empty(t, strings.TrimSpace(c.onWorker(t, 0, fmt.Sprintf("pgrep -U %d || true", alice.UID))), "no job is left")
+	c.carry(t, stopped, true)
+}
+
 // The usage of a project's jobs is recorded before its account is removed, and that of all jobs
 // before the database is. Until the record is kept, nothing is removed.
 func TestLongUsageIsRecordedBeforeRemoval(t *testing.T) {

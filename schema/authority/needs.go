@@ -243,9 +243,12 @@ func operates(isShared, accepts bool) Permission {
 // operation returns the permissions that a change of a member operation needs.
 func (d diff) operation() (ps []Permission) {
 	was, is := pair[schema.MemberOperation](d)
-	accepts := was.Spec.Operation == schema.OpAccept || is.Spec.Operation == schema.OpAccept
-	if others := was.Spec.Operation + is.Spec.Operation; !accepts || d.unknown ||
-		strings.ReplaceAll(others, schema.OpAccept, "") != "" {
+	accepts, operatesOn := false, d.unknown
+	for _, operation := range []string{was.Spec.Operation, is.Spec.Operation} {
+		accepts = accepts || schema.AcceptsLoss(operation)
+		operatesOn = operatesOn || operation != "" && !schema.AcceptsLoss(operation)
+	}
+	if operatesOn || !accepts {
 		ps = append(ps, operates(d.key.Parent != "", false))
 	}
 	if accepts || d.unknown {

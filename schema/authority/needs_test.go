@@ -637,6 +637,8 @@ func TestAcceptingALossHasItsPermission(t *testing.T) {
 		want          string
 	}{
 		{campus().Desired, with(schema.OpAccept), none, "apps.instance.loss.accept@physics.lattice"},
+		{campus().Desired, with(schema.OpAbandonUsage), none, "apps.instance.loss.accept@physics.lattice"},
+		{with(schema.OpAbandonUsage), with(schema.OpAccept), old, "apps.instance.loss.accept@physics.lattice"},
 		{with(schema.OpRestart), with(schema.OpAccept), old, both},
 		{with(schema.OpAccept), with(schema.OpRestart), old, both},
 	} {

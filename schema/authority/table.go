@@ -145,7 +145,7 @@ func appRows() []row {
 		{MemberRead, "aaaaaaaas", "see the members of an instance and the operations on them"},
 		{MemberOperate, "aaaaaa--l", "drain, resume, restart, replace, remove, label or retry a member"},
 		// Not in the matrix: the loss of the queue or of accounting becomes final, so a service account needs it by name.
-		{LossAccept, "aaaaaa--l", "accept that an instance has lost its state, accounting or controller, and begin anew"},
+		{LossAccept, "aaaaaa--l", "accept that an instance has lost its state, accounting, controller or usage"},
 		// Not in the matrix: the change can stop an instance or take its nodes, like
 		// an operation on members, so the same roles have it.
 		{InstanceUpdate, "aaaaaa--l", "change, stop, start, suspend and upgrade instances"},
@@ -193,7 +193,7 @@ func sharedRuntimeRows() []row {
 		{SharedRuntimeAttach, "aaaa-----", "attach projects to a shared runtime, and change the terms"},
 		{SharedRuntimeDetach, "aaaa-----", "detach projects from a shared runtime"},
 		{SharedRuntimeMemberOperate, "aaaa----l", "operate the members of a shared runtime"},
-		{SharedRuntimeLossAccept, "aaaa----l", "accept that a shared runtime has lost its state, accounting or controller, and begin anew"},
+		{SharedRuntimeLossAccept, "aaaa----l", "accept that a shared runtime has lost its state, accounting, controller or usage"},
 		{ContributionsWrite, "aaaaaa---", "offer a project's nodes to a shared runtime, and take them back"},
 	}
 }

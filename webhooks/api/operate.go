@@ -86,14 +86,16 @@ func operateNode(l *liveCall) (answer, *failure) {
 func (l *liveCall) mayOperate(operation string) *failure {
 	permission := authority.MemberOperate
 	scope, rules := authority.Scope{Tenant: l.tenant, Project: l.project}, l.authoriser.rules(l.call)
+	accepts := schema.AcceptsLoss(operation)
 	switch operation {
 	case schema.OpDrain, schema.OpResume, schema.OpCordon, schema.OpUncordon, schema.OpLabel:
 		return nil
-	case schema.OpAccept:
+	}
+	if accepts {
 		permission = authority.LossAccept
 	}
 	d := authority.May(rules, l.who.actor, permission, scope)
-	if d.Allowed && operation == schema.OpAccept {
+	if d.Allowed && accepts {
 		d = authority.Decide(rules, l.who.actor, []authority.Need{{Permission: permission, Scope: scope}})[0]
 	}
 	if d.Allowed {

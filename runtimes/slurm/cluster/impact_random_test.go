@@ -80,7 +80,7 @@ func (d unitDraw) report(of Declaration, before, after plan.Unit) string {
 	var out strings.Builder
 	for _, verb := range []plan.Verb{
 		plan.Create, plan.Configure, plan.Leave, plan.Drain, plan.Replace, plan.Remove, plan.Start, plan.Restart, plan.Stop, plan.Delete,
-		plan.Cordon, plan.Label, plan.AcceptLoss,
+		plan.Cordon, plan.Label, plan.AcceptLoss, plan.AbandonUsage,
 	} {
 		raw, err := json.Marshal(Rules{}.Impact(verb, "worker-0", &before, &after))
 		fmt.Fprintln(&out, verb, string(raw), err)
