@@ -353,6 +353,12 @@ type Quotas struct {
 	// GPUs is held while they are used up.
 	MaxMonthlyGPUHoursPerProject *int `json:"max_monthly_gpu_hours_per_project,omitempty"`
 	MaxMonthlyGPUHoursPerTenant  *int `json:"max_monthly_gpu_hours_per_tenant,omitempty"`
+	// MaxHourlyChangesPerProject and MaxHourlyChangesPerTenant bound the changes of units that begin in an hour. The others wait.
+	MaxHourlyChangesPerProject *int `json:"max_hourly_changes_per_project,omitempty"`
+	MaxHourlyChangesPerTenant  *int `json:"max_hourly_changes_per_tenant,omitempty"`
+	// MaxAPIRequestsPerMinutePerProject and MaxAPIRequestsPerMinutePerTenant bound the requests of service accounts.
+	MaxAPIRequestsPerMinutePerProject *int `json:"max_api_requests_per_minute_per_project,omitempty"`
+	MaxAPIRequestsPerMinutePerTenant  *int `json:"max_api_requests_per_minute_per_tenant,omitempty"`
 }
 
 // Entitlement allows a project to use an app; its name is the app's slug.

@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,4 +56,28 @@ func TestUsedUpGPUHoursHoldAddedGPUs(t *testing.T) {
 
 func gpuHours(n int) string {
 	return fmt.Sprintf("apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_monthly_gpu_hours_per_project: %d}\n", n)
+}
+
+// A project begins as many changes in an hour as its policy allows. Another one waits and says until when, and a repair does not.
+func TestChangesWaitForTheirHour(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var clock testClock
+	now := firstDay.Add(6 * time.Hour)
+	clock.set(now)
+	w.start(func(o *loop.Options) { o.Now = clock.now })
+	const policy = "tenants/physics/policy.yaml"
+	w.put(map[string]string{policy: "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_hourly_changes_per_project: 1}\n"})
+	w.run(1)
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text})
+	w.eventually("the next change waits", func() bool {
+		c := w.status("train").Condition(plan.ConditionReady)
+		return c != nil && strings.Contains(c.Message, "as many changes of physics.lab as policy allows in an hour have begun: 1 ("+policy+":4)")
+	})
+	starts := w.world.Calls("start")
+	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
+	w.eventually("a repair does not wait", func() bool { return w.world.Calls("start") > starts })
+	clock.set(now.Add(time.Hour))
+	w.eventually("its hour has come", w.running("train", 2))
 }

@@ -80,6 +80,7 @@ func New(o Options) *Reconciler {
 		interval: o.Settings.Interval, observing: o.Settings.Observe, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics,
 		usage:      r.usage,
 		nodeViews:  r.nodes.views,
+		rate:       newChangeRate(),
 		continuing: map[schema.Key]string{}, reconciled: map[schema.Key]bool{},
 	}
 	r.artifacts = &artifactScanner{

@@ -69,6 +69,7 @@ func (r *unitRun) begin(key schema.Key) bool {
 	r.view = newView(st, prev, r.now())
 	if r.view.want == nil && prev.Phase == plan.PhaseDeleted && len(prev.Abandoned) == 0 {
 		r.status.RemoveUnit(key)
+		r.rate.forget(key)
 		return false
 	}
 	backend := r.view.backend()
@@ -149,6 +150,7 @@ func (r *unitRun) compare(ctx context.Context) {
 	r.gated = gated{plan: v.plan, shown: v.plan, review: v.prev.Review}
 	if v.pauseReason() == "" {
 		r.gated = r.gate.check(ctx, v.st, v.prev, v.plan, v.observed, r.runtime)
+		r.limitRate()
 	}
 	v.plan, v.review = r.gated.shown, r.gated.review
 	if v.prev.Review != nil && v.review == nil {

@@ -24,6 +24,7 @@ type unitTask struct {
 	metrics     *Metrics
 	usage       *usageCollector
 	nodeViews   *nodeViews
+	rate        *changeRate
 
 	mu         sync.Mutex
 	continuing map[schema.Key]string // digest of the plan that a unit continues, which had to wait

@@ -9,14 +9,6 @@ import (
 	"berth/schema"
 )
 
-// maxGPUHours is the maximum of GPU hours in a month, of a tenant or of a project.
-func maxGPUHours(ofTenant bool) maximum {
-	if ofTenant {
-		return maximum{"max_monthly_gpu_hours_per_tenant", func(l layer) *int { return l.MaxMonthlyGPUHoursPerTenant }}
-	}
-	return maximum{"max_monthly_gpu_hours_per_project", func(l layer) *int { return l.MaxMonthlyGPUHoursPerProject }}
-}
-
 // HasGPUHours reports whether a policy bounds GPU hours, so that the use has to be known.
 func HasGPUHours(d *schema.Desired) bool {
 	bounds := func(p *schema.Policy) bool {
@@ -52,9 +44,9 @@ func UsedUp(d *schema.Desired, seconds map[string]int64) map[string]string {
 					by.at(k.key).Place())
 			}
 		}
-		note(name, maxGPUHours(true), total)
+		note(name, maxGPUHours().of(true), total)
 		for project := range t.Projects {
-			note(name+"."+project, maxGPUHours(false), seconds[name+"."+project])
+			note(name+"."+project, maxGPUHours().of(false), seconds[name+"."+project])
 		}
 	}
 	return out

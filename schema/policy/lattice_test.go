@@ -95,6 +95,8 @@ func (c chooser) quotas() schema.Quotas {
 		MaxNodesPerProject: c.limit(), MaxNodesPerTenant: c.limit(),
 		MaxWaitingOperationsPerProject: c.limit(), MaxWaitingOperationsPerTenant: c.limit(),
 		MaxMonthlyGPUHoursPerProject: c.limit(), MaxMonthlyGPUHoursPerTenant: c.limit(),
+		MaxHourlyChangesPerProject: c.limit(), MaxHourlyChangesPerTenant: c.limit(),
+		MaxAPIRequestsPerMinutePerProject: c.limit(), MaxAPIRequestsPerMinutePerTenant: c.limit(),
 	}
 }
 

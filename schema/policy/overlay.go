@@ -194,12 +194,42 @@ func maxGPUs() maximum {
 	return maximum{"max_gpus_per_instance", func(l layer) *int { return l.MaxGPUsPerInstance }}
 }
 
-// maxWaiting is the maximum of operations that are not done, of a tenant or of a project.
-func maxWaiting(ofTenant bool) maximum {
-	if ofTenant {
-		return maximum{"max_waiting_operations_per_tenant", func(l layer) *int { return l.MaxWaitingOperationsPerTenant }}
+// rate is a maximum of what happens in a time, or waits at a time: of a project, and of a tenant with all its projects.
+type rate struct {
+	key     string // without the owner
+	project func(layer) *int
+	tenant  func(layer) *int
+}
+
+func (r rate) of(tenant bool) maximum {
+	if tenant {
+		return maximum{r.key + "_per_tenant", r.tenant}
 	}
-	return maximum{"max_waiting_operations_per_project", func(l layer) *int { return l.MaxWaitingOperationsPerProject }}
+	return maximum{r.key + "_per_project", r.project}
+}
+
+// maxWaiting is the maximum of operations that are not done.
+func maxWaiting() rate {
+	return rate{"max_waiting_operations", func(l layer) *int { return l.MaxWaitingOperationsPerProject },
+		func(l layer) *int { return l.MaxWaitingOperationsPerTenant }}
+}
+
+// maxGPUHours is the maximum of GPU hours in a month.
+func maxGPUHours() rate {
+	return rate{"max_monthly_gpu_hours", func(l layer) *int { return l.MaxMonthlyGPUHoursPerProject },
+		func(l layer) *int { return l.MaxMonthlyGPUHoursPerTenant }}
+}
+
+// maxChanges is the maximum of changes that begin in an hour.
+func maxChanges() rate {
+	return rate{"max_hourly_changes", func(l layer) *int { return l.MaxHourlyChangesPerProject },
+		func(l layer) *int { return l.MaxHourlyChangesPerTenant }}
+}
+
+// maxRequests is the maximum of requests of service accounts in a minute.
+func maxRequests() rate {
+	return rate{"max_api_requests_per_minute", func(l layer) *int { return l.MaxAPIRequestsPerMinutePerProject },
+		func(l layer) *int { return l.MaxAPIRequestsPerMinutePerTenant }}
 }
 
 // maxima returns all maxima.
@@ -208,7 +238,10 @@ func maxima() []maximum {
 	for _, q := range quotas() {
 		out = append(out, q.maximum)
 	}
-	return append(out, maxWaiting(false), maxWaiting(true), maxGPUHours(false), maxGPUHours(true))
+	for _, r := range []rate{maxWaiting(), maxGPUHours(), maxChanges(), maxRequests()} {
+		out = append(out, r.of(false), r.of(true))
+	}
+	return out
 }
 
 // allow narrows values by the list of each layer. Nil values mean "any". by has the

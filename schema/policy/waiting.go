@@ -15,8 +15,8 @@ func WaitingOperations(
 	p *schema.Platform, t, before *schema.TenantEstate, finished func(*schema.MemberOperation) bool,
 ) (out []schema.Diagnostic) {
 	layers := tenantLayers(platformLayers(p), t, regionsBySite(p))
-	if _, _, isSet := maxWaiting(true).least(layers); !isSet {
-		if _, _, isSet = maxWaiting(false).least(layers); !isSet {
+	if _, _, isSet := maxWaiting().of(true).least(layers); !isSet {
+		if _, _, isSet = maxWaiting().of(false).least(layers); !isSet {
 			return nil
 		}
 	}
@@ -26,7 +26,7 @@ func WaitingOperations(
 		bounds := []string{"", o.Key.Project}[:min(1+len(o.Key.Project), 2)]
 		refused := false
 		for _, of := range bounds {
-			k, n := maxWaiting(of == ""), count[of]+1
+			k, n := maxWaiting().of(of == ""), count[of]+1
 			most, by, isSet := k.least(layers)
 			if !isSet || n <= most || !isNew(o) {
 				continue

@@ -21,6 +21,7 @@ import (
 	"berth/reconciler/queueing"
 	"berth/schema"
 	"berth/schema/audit"
+	"berth/schema/policy"
 )
 
 //go:embed openapi.yaml
@@ -70,6 +71,7 @@ type API struct {
 	routes        []*route
 	principals    *limiter
 	tenants       *limiter
+	owners        *limiter // by the owners that policies bound
 	answering     *fair.Slots
 	authenticator *authenticator
 	authoriser    *authoriser
@@ -89,7 +91,7 @@ func New(o Options) (*API, error) {
 	}
 	o = o.withDefaults()
 	return &API{
-		o: o, routes: routes(), principals: newLimiter(o.PerPrincipal), tenants: newLimiter(o.PerTenant),
+		o: o, routes: routes(), principals: newLimiter(o.PerPrincipal), tenants: newLimiter(o.PerTenant), owners: newLimiter(Rate{}),
 		answering: fair.NewSlots(answersAtATime, answersOfTenant),
 		authenticator: &authenticator{estate: o.Estate, people: o.People, identify: o.Identify, source: o.Source,
 			failures: newLimiter(o.PerFailure), now: o.Now},
@@ -190,7 +192,7 @@ func safely(do func() (answer, *failure)) (got answer, fail *failure) {
 // answer checks a call step by step. A caller learns nothing before authentication.
 func (a *API) answer(c *call) (answer, *failure) {
 	for _, check := range []func(*call) *failure{
-		checkLength, a.checkLeader, a.authenticator.authenticate, a.limit, a.o.Source.load, a.find, a.authoriser.admit,
+		checkLength, a.checkLeader, a.authenticator.authenticate, a.limit, a.o.Source.load, a.limitByPolicy, a.find, a.authoriser.admit,
 		checkProject, checkBreakGlass, a.authoriser.checkEndpoint, a.checkFamily,
 	} {
 		if fail := check(c); fail != nil {
@@ -237,6 +239,21 @@ func (a *API) limit(c *call) *failure {
 	if !a.principals.allow(c.who.name, a.o.Now()) || c.who.account != nil && !a.tenants.allow(c.who.account.Key.Tenant, a.o.Now()) {
 		return &failure{code: codeRate, after: time.Second,
 			message: "too many requests: ask less often, with If-None-Match and larger pages"}
+	}
+	return nil
+}
+
+// limitByPolicy bounds the requests of the service accounts of a project and of its tenant by the policies in force.
+func (a *API) limitByPolicy(c *call) *failure {
+	if c.who.account == nil {
+		return nil
+	}
+	of := c.who.account.Key
+	for _, b := range policy.RequestsPerMinute(c.view.Desired, of.Tenant, of.Project) {
+		if !a.owners.allowAt(b.Owner, Rate{float64(b.Most) / 60, b.Most}, a.o.Now()) {
+			return &failure{code: codeRate, after: time.Minute / time.Duration(b.Most),
+				message: fmt.Sprintf("too many requests: policy allows the service accounts of %s %d in a minute; ask less often", b.Owner, b.Most)}
+		}
 	}
 	return nil
 }

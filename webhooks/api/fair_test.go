@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -86,6 +87,21 @@ func TestRateBoundsTheAccountsOfATenant(t *testing.T) {
 	require.True(t, limited("large", "another"))
 	require.False(t, limited("small", "one"))
 	require.Nil(t, a.limit(&call{who: principal{name: "ada"}}), "a person")
+}
+
+// Policy bounds the requests of a project's accounts in a minute, and a minute later they may send as many again.
+func TestPolicyBoundsTheRequestsOfAProject(t *testing.T) {
+	const path, most = "tenants/physics/policy.yaml", 2
+	w := worldOf(t, viewOf(t, with(accounts(t, map[string]crypto.Signer{"current": testKey()}, ""), map[string]string{
+		path: campusFiles(t)[path] + fmt.Sprintf("  max_api_requests_per_minute_per_project: %d\n", most),
+	})), nil, nil)
+	asked := func() code { return codeOf(t, w.get(ciList, w.token("physics.lattice/ci"))) }
+	for range most {
+		require.Empty(t, asked())
+	}
+	require.Equal(t, codeRate, asked())
+	w.now = w.now.Add(time.Minute)
+	require.Empty(t, asked())
 }
 
 // Calls about a tenant take its turns, whoever makes them.

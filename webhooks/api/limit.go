@@ -31,18 +31,25 @@ func newLimiter(r Rate) *limiter {
 	return &limiter{rate: r, now: map[string]*rate.Limiter{}}
 }
 
-func (l *limiter) allow(who string, at time.Time) bool {
+func (l *limiter) allow(who string, at time.Time) bool { return l.allowAt(who, l.rate, at) }
+
+// allowAt is allow for a rate that may differ from that of the calls before.
+func (l *limiter) allowAt(who string, r Rate, at time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one, ok := l.now[who]
 	if !ok {
 		if one, ok = l.old[who]; !ok {
-			one = rate.NewLimiter(rate.Limit(l.rate.PerSecond), l.rate.Burst)
+			one = rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)
 		}
 		if len(l.now) >= maxCallers {
 			l.now, l.old = map[string]*rate.Limiter{}, l.now
 		}
 		l.now[who] = one
+	}
+	if one.Burst() != r.Burst {
+		one.SetLimitAt(at, rate.Limit(r.PerSecond))
+		one.SetBurstAt(at, r.Burst)
 	}
 	return one.AllowN(at, 1)
 }
