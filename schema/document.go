@@ -55,7 +55,7 @@ type FieldPos struct {
 type Header struct {
 	Key     Key
 	UID     string            // keeps the identity across a move; optional
-	Labels  map[string]string // free for people; Berth reads none of them
+	Labels  map[string]string // free for people; Berth reads those of nodes where a role names them (InstanceRole.NodeLabels)
 	Suspend bool              // true: Berth leaves what this declares alone
 
 	File   string     // path in the estate
@@ -459,6 +459,8 @@ type InstanceRole struct {
 	CPUs      int         `json:"cpus,omitempty"`       // least per member; 0: any
 	MemoryMiB int         `json:"memory_mib,omitempty"` // least per member; 0: any
 	DiskGiB   int         `json:"disk_gib,omitempty"`   // kept for each member; 0: none
+	// NodeLabels are labels that the node of a member has in its metadata.
+	NodeLabels map[string]string `json:"node_labels,omitempty"`
 	// MaxUnavailable bounds the members that a change may drain or move at once.
 	MaxUnavailable MaxUnavailable `json:"max_unavailable,omitzero"`
 	OnNodeLost     *OnNodeLost    `json:"on_node_lost,omitempty"` // nil: wait

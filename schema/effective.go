@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"iter"
+	"maps"
 	"reflect"
 	"slices"
 )
@@ -352,6 +353,8 @@ type EffectiveRole struct {
 	CPUs         int         `json:"cpus,omitempty"`
 	MemoryMiB    int         `json:"memory_mib,omitempty"`
 	DiskGiB      int         `json:"disk_gib,omitempty"` // of the node's, together with the members that share it
+	// NodeLabels are labels that the node of a member has in its metadata.
+	NodeLabels map[string]string `json:"node_labels,omitempty"`
 	// MaxUnavailable bounds the members that a change may drain or move at once.
 	MaxUnavailable MaxUnavailable `json:"max_unavailable,omitzero"`
 	OnNodeLost     *OnNodeLost    `json:"on_node_lost,omitempty"` // nil: wait
@@ -366,6 +369,19 @@ type EffectiveRole struct {
 	// Lent is the node of a member that a project lends; nil: the member is the unit's own.
 	Lent *LentNode `json:"-"`
 }
+
+// MissingLabels returns the labels that the role asks of a node with labels and that it lacks, in order.
+func (r EffectiveRole) MissingLabels(labels map[string]string) (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(r.NodeLabels)) {
+		if value, has := labels[name]; !has || value != r.NodeLabels[name] {
+			out = append(out, Label(name, r.NodeLabels[name]))
+		}
+	}
+	return out
+}
+
+// Label is a label in messages.
+func Label(name, value string) string { return name + ": " + value }
 
 // Verdict is the result of a Decision.
 type Verdict string

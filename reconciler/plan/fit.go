@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -29,6 +30,9 @@ func misfits(inst *schema.EffectiveUnit, role schema.EffectiveRole, n *schema.No
 	}
 	if len(role.SKUs) > 0 && !slices.Contains(role.SKUs, n.Spec.SKU) {
 		ms = append(ms, "not of SKU "+strings.Join(role.SKUs, " or "))
+	}
+	for _, label := range role.MissingLabels(n.Labels) {
+		ms = append(ms, "without the label "+label)
 	}
 	if role.Lent != nil && role.Lent.Node != n.Key.Name {
 		ms = append(ms, "not "+role.Lent.Node)
@@ -81,6 +85,9 @@ func wants(inst *schema.EffectiveUnit, role schema.EffectiveRole) string {
 	}
 	if role.DiskGiB > 0 {
 		ws = append(ws, fmt.Sprintf("%d GiB of disk", role.DiskGiB))
+	}
+	for _, label := range role.MissingLabels(nil) {
+		ws = append(ws, "label "+label)
 	}
 	return strings.Join(ws, ", ")
 }
@@ -161,7 +168,7 @@ func asksElse(unit *Unit, inst *schema.EffectiveUnit, role schema.EffectiveRole,
 	}
 	was, ok := unit.role(role.Name)
 	return !ok || was.NodeRole != role.NodeRole || was.CPUs != role.CPUs || was.MemoryMiB != role.MemoryMiB ||
-		was.DiskGiB != role.DiskGiB ||
+		was.DiskGiB != role.DiskGiB || !maps.Equal(was.NodeLabels, role.NodeLabels) ||
 		!reflect.DeepEqual(was.GPUs, role.GPUs) || !slices.Equal(was.SKUs, role.SKUs) ||
 		!slices.Equal(unit.Effective.Regions, inst.Regions)
 }
@@ -276,7 +283,7 @@ func lentMembers(inst *schema.EffectiveUnit) iter.Seq2[schema.EffectiveRole, str
 			l := &inst.Lent[i]
 			role, ok := roleOf(inst, l.Role)
 			role.Lent, role.Count, role.SKUs, role.GPUs, role.CPUs, role.MemoryMiB, role.NoGPUs = l, 1, nil, nil, 0, 0, false
-			role.DiskGiB, role.SpreadBy = 0, ""
+			role.DiskGiB, role.NodeLabels, role.SpreadBy = 0, nil, ""
 			if ok && !yield(role, l.Role+"."+l.Node) {
 				return
 			}

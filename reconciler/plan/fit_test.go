@@ -11,6 +11,7 @@ import (
 // A node takes a member only if it has the role, region, SKU, GPUs, CPUs, memory and disk that the
 // instance asks for; otherwise the member waits and says what the nodes lack.
 func TestMembersGetNodesThatFit(t *testing.T) {
+	labels := map[string]string{"interconnect": "ndr"}
 	place := func(change func(*schema.NodeSpec)) (node, waits string) {
 		spec := schema.NodeSpec{Address: "gpu-1", Region: "eu-1", SKU: "a100", Roles: []string{"worker"},
 			Capacity: schema.Capacity{CPUs: 8, MemoryMiB: 1000, DiskGiB: 100,
@@ -19,10 +20,10 @@ func TestMembersGetNodesThatFit(t *testing.T) {
 		train := &schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lhc", "train"), Regions: []string{"eu-1"},
 			Roles: []schema.EffectiveRole{
 				{Name: "worker", NodeRole: "worker", Count: 1, SKUs: []string{"a100"}, GPUs: &schema.GPURequest{Type: "a100", Count: 2},
-					CPUs: 8, MemoryMiB: 1000, DiskGiB: 100},
+					CPUs: 8, MemoryMiB: 1000, DiskGiB: 100, NodeLabels: map[string]string{"interconnect": "ndr"}},
 			}}
 		placed := Place(&schema.Effective{
-			Nodes: map[string]*schema.Node{"gpu-1": {Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: "gpu-1"}},
+			Nodes: map[string]*schema.Node{"gpu-1": {Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: "gpu-1"}, Labels: labels},
 				Spec: spec}},
 			Tenants: map[string]*schema.EffectiveTenant{"physics": {Projects: map[string]*schema.EffectiveProject{
 				"lhc": {Units: map[string]*schema.EffectiveUnit{"train": train}},
@@ -53,6 +54,10 @@ func TestMembersGetNodesThatFit(t *testing.T) {
 		require.Empty(t, node, lack)
 		require.Contains(t, waits, lack)
 	}
+	labels = map[string]string{"interconnect": "hdr"}
+	node, waits = place(func(*schema.NodeSpec) {})
+	require.Empty(t, node)
+	require.Contains(t, waits, "1 without the label interconnect: ndr")
 }
 
 func TestMemberHasTheDeclaredShape(t *testing.T) {

@@ -138,6 +138,7 @@ func declaration(t *schema.TenantEstate, key schema.Key) *schema.Instance {
 type nodeSummary struct {
 	id     [sha256.Size]byte
 	groups []nodeGroup
+	labels map[string]bool // those that a node has
 }
 
 type nodeGroup struct {
@@ -146,8 +147,11 @@ type nodeGroup struct {
 }
 
 func summarize(nodes map[string]*schema.Node) nodeSummary {
-	groups := map[string]nodeGroup{}
+	groups, labels := map[string]nodeGroup{}, map[string]bool{}
 	for _, n := range nodes {
+		for name, value := range n.Labels {
+			labels[schema.Label(name, value)] = true
+		}
 		s := &n.Spec
 		gpus := make([]string, len(s.Capacity.GPUs))
 		for i, g := range s.Capacity.GPUs {
@@ -158,7 +162,8 @@ func summarize(nodes map[string]*schema.Node) nodeSummary {
 		groups[key] = nodeGroup{s, groups[key].count + 1}
 	}
 	var all strings.Builder
-	out := nodeSummary{}
+	fmt.Fprintf(&all, "%q\n", slices.Sorted(maps.Keys(labels)))
+	out := nodeSummary{labels: labels}
 	for _, key := range slices.Sorted(maps.Keys(groups)) {
 		fmt.Fprintf(&all, "%d %s\n", groups[key].count, key)
 		out.groups = append(out.groups, groups[key])
@@ -198,6 +203,12 @@ func (d demand) check() *schema.Diagnostic {
 			return nil // the reader reports that no node has it
 		}
 		return d.warn(step.field, step.code, "%s", step.message(left))
+	}
+	for _, label := range d.role.MissingLabels(nil) {
+		if !d.nodes.labels[label] {
+			return d.warn(".node_labels", "capacity.labels", "no node has the label %s: add it to metadata.labels of a node, or ask for "+
+				"another one", label)
+		}
 	}
 	total := 0
 	for _, n := range left {

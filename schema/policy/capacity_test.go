@@ -59,6 +59,7 @@ func TestWarningsForUnplaceableInstances(t *testing.T) {
 		"more CPUs than a node":      map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, cpus: 8}")},
 		"more memory than a node":    map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, memory_mib: 9000}")},
 		"disk that no node declares": map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, disk_gib: 100}")},
+		"a label that no node has":   map[string]string{trainFile: worker("{count: 1, gpus: {count: 1}, node_labels: {fabric: ndr}}")},
 		"more disk than a node":      nodes(", disk_gib: 200", ""),
 		"more members than nodes":    map[string]string{trainFile: worker("{count: 4, sku: gpu-a100-2, gpus: {count: 1}}")},
 		"SKU of another role":        map[string]string{trainFile: worker("{count: 1, sku: cpu-small}")},

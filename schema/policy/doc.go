@@ -23,6 +23,7 @@
 //	capacity.gpus            no node of the SKU has the GPUs, or so many (warning)
 //	capacity.cpus            no node has so many CPUs (warning)
 //	capacity.memory          no node has so much memory (warning)
+//	capacity.labels          no node has a label that a role asks for (warning)
 //	capacity.disk            no node has so much disk, or none declares its disk (warning)
 //	capacity.cordoned        every node that could take a member is cordoned (warning)
 //	capacity.members         more members than nodes that could take one (warning)

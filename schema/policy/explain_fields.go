@@ -55,6 +55,9 @@ func (j explainer) explainRoles(declared map[string]schema.InstanceRole) []Value
 		}
 		out = append(out, given(j.says(at+"cpus", want.CPUs), j.says(at+"memory_mib", want.MemoryMiB),
 			j.says(at+"disk_gib", want.DiskGiB))...)
+		if len(want.NodeLabels) > 0 {
+			out = append(out, j.says(at+"node_labels", want.NodeLabels))
+		}
 		if want.MaxUnavailable != (schema.MaxUnavailable{}) {
 			out = append(out, j.says(at+"max_unavailable", want.MaxUnavailable))
 		}
