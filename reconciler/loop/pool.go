@@ -124,10 +124,23 @@ func (p *pool) mayRun(l *line, tenant string, item reconciler.Item) bool {
 		(l.returning[item] != nil || fair.MayTake(p.outsideOf[tenant], p.outside, p.workers*outsidePerWorker))
 }
 
+// popLocked removes the item of a line that gets the next worker. While no item may begin, it looks only at those that had a
+// worker: the others can be many.
+func (p *pool) popLocked(l *line) (item reconciler.Item, ok bool) {
+	may := func(tenant string, i reconciler.Item) bool { return p.mayRun(l, tenant, i) }
+	switch {
+	case p.outside < p.workers*outsidePerWorker:
+		return l.waiting.PopIf(may)
+	case len(l.returning) > 0:
+		return l.waiting.PopFirstIf(may)
+	}
+	return item, false
+}
+
 // startLocked gives the free workers of a line to the items that wait in it.
 func (p *pool) startLocked(ctx context.Context, l *line) {
 	for l.busy < l.limit {
-		item, ok := l.waiting.PopIf(func(tenant string, i reconciler.Item) bool { return p.mayRun(l, tenant, i) })
+		item, ok := p.popLocked(l)
 		if !ok {
 			return
 		}
