@@ -68,17 +68,17 @@ func (q *Queue[T]) PopFirstIf(may func(owner string, item T) bool) (item T, ok b
 	return q.pop(false, may)
 }
 
-func (q *Queue[T]) pop(any bool, may func(owner string, item T) bool) (item T, ok bool) {
+func (q *Queue[T]) pop(all bool, may func(owner string, item T) bool) (item T, ok bool) {
 	for n := 0; n < len(q.turns); {
 		owner := q.turns[n]
 		from := q.first
 		q.trim(from, owner)
-		if len(from[owner]) == 0 && any {
+		if len(from[owner]) == 0 && all {
 			from = q.items
 			q.trim(from, owner)
 		}
 		switch {
-		case len(from[owner]) == 0 && !any:
+		case len(from[owner]) == 0 && !all:
 			n++
 			continue
 		case len(from[owner]) == 0:
