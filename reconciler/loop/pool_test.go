@@ -310,8 +310,8 @@ func TestReturningItemsTakeTurns(t *testing.T) {
 }
 
 // Requirement E9: 10,000 changed units of one tenant, or of each of two, delay those of 20 others little: 99 of 100 of these are
-// reconciled after at most twice the time that they need without them, whatever their units wait for. The units take their time in
-// a bubble.
+// reconciled after at most twice the time that they need without them, whatever their units wait for. The units take their time
+// in a bubble.
 func TestLargeTenantDoesNotDelayOthers(t *testing.T) {
 	const others, each = 20, 5
 	record := func(ctx context.Context) { // the next commit of berth/status has the records of all who wait
