@@ -73,7 +73,7 @@ var law = map[string][]string{
 		"berth/reconciler/gitrepo/object"},
 	"berth/reconciler/gitrepo/object": {"berth/schema", "berth/schema/signature", "berth/reconciler",
 		"berth/reconciler/plan"},
-	"berth/reconciler/gitrepo/statusbranch": {"berth/schema", "berth/schema/usage", "berth/schema/audit", "berth/reconciler/plan",
+	"berth/reconciler/gitrepo/statusbranch": {"berth/schema", "berth/schema/usage", "berth/schema/audit", "berth/schema/parallel", "berth/reconciler/plan",
 		"berth/reconciler", "berth/reconciler/gitrepo/object"},
 	"berth/reconciler/gitrepo/gittest": {},
 	"berth/runtimes/artifact":          {"berth/schema", "berth/runtimes"},

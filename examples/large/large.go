@@ -12,7 +12,10 @@ import (
 	"berth/examples"
 )
 
-// The shape of an estate: tenants stay of one size, more documents are more
+// Shape is the size of an estate: the projects of each tenant, and the instances of each project.
+type Shape struct{ Tenants, Projects, Instances, Nodes int }
+
+// The shape of Estate: tenants stay of one size, more documents are more
 // tenants. So what one change costs can be held against the size of the rest.
 const (
 	projects    = 10 // of a tenant
@@ -23,25 +26,17 @@ const (
 )
 
 // Estate is an estate of about the given number of documents, by path. Each
-// twentieth document is a node, each fifth node is for control planes. About
-// one instance in four has a worker with GPUs, which has a node to itself.
+// twentieth document is a node.
 func Estate(documents int) map[string]string {
-	e := estate{files: map[string]string{}}
-	e.catalog()
-	nodes := max(documents/perNode, controllers)
-	for i := range nodes {
-		e.node(i)
-	}
-	workers := nodes - (nodes+controllers-1)/controllers
-	tenants := max((documents-len(e.files)+perTenant/2)/perTenant, 1)
-	// Every how many-th instance has a worker, such that there is a node for
-	// each and one in ten is left over.
-	every := max(tenants*projects*instances*10/(workers*9)+1, 1)
-	for t := range tenants {
-		e.tenant(t, every)
-	}
-	return e.files
+	e := newEstate(Shape{Projects: projects, Instances: instances, Nodes: max(documents/perNode, controllers)})
+	e.shape.Tenants = max((documents-len(e.files)-e.shape.Nodes+perTenant/2)/perTenant, 1)
+	return e.make()
 }
+
+// Estate is an estate of a shape, by path. Each fifth node is for control planes. An instance in
+// several has a worker with GPUs, which has a node to itself: as many as have a node, with one
+// node in ten left over.
+func (s Shape) Estate() map[string]string { return newEstate(s).make() }
 
 // Tenant is the name of the i-th tenant.
 func Tenant(i int) string { return fmt.Sprintf("t%03d", i) }
@@ -57,9 +52,29 @@ func Change(document string, n int) string {
 }
 
 type estate struct {
+	shape        Shape
 	files        map[string]string
 	app, version string
 	instances    int
+}
+
+func newEstate(s Shape) *estate {
+	e := &estate{shape: s, files: map[string]string{}}
+	e.catalog()
+	return e
+}
+
+func (e *estate) make() map[string]string {
+	s := e.shape
+	for i := range s.Nodes {
+		e.node(i)
+	}
+	workers := s.Nodes - (s.Nodes+controllers-1)/controllers
+	every := max(s.Tenants*s.Projects*s.Instances*10/(workers*9)+1, 1)
+	for t := range s.Tenants {
+		e.tenant(t, every)
+	}
+	return e.files
 }
 
 func (e *estate) put(name, kind, spec string) {
@@ -123,19 +138,19 @@ func (e *estate) tenant(t, every int) {
 		fmt.Sprintf("  display_name: Department %d\n  description: One of many departments of the campus\n", t))
 	e.put(at+"policy.yaml", "Policy", "  max_gpus_per_instance: 6\n  max_instances_per_project: 30\n")
 	e.put(at+"roles.yaml", "RoleBinding", fmt.Sprintf("  members:\n    - login: owner-%d\n      role: tenant_owner\n", t))
-	for p := range projects {
+	for p := range e.shape.Projects {
 		at := fmt.Sprintf("%sprojects/p%d/", at, p)
 		e.put(at+"project.yaml", "Project", fmt.Sprintf("  display_name: Project %d of department %d\n", p, t))
 		var members strings.Builder
 		for m := range 4 {
-			uid := 20000 + (t*projects+p)*4 + m
+			uid := 20000 + (t*e.shape.Projects+p)*4 + m
 			role := []string{"project_admin", "project_member", "project_member", "project_viewer"}[m]
 			fmt.Fprintf(&members, "    - login: person-%d\n      role: %s\n      unix_user:\n        name: u%d\n        uid: %d\n", uid,
 				role, uid, uid)
 		}
 		e.put(at+"roles.yaml", "RoleBinding", "  members:\n"+members.String())
 		e.put(at+"entitlements/"+e.app+".yaml", "Entitlement", "  enabled: true\n  policy_overrides:\n    max_gpus_per_instance: 4\n")
-		for i := range instances {
+		for i := range e.shape.Instances {
 			e.instance(fmt.Sprintf("%sinstances/i%02d.yaml", at, i), i, every)
 		}
 	}

@@ -60,14 +60,27 @@ func (q *Queue[T]) Pop() T {
 // PopIf removes the next item that may go now. An owner whose next item may not keeps its turn. ok is
 // false if no item may go.
 func (q *Queue[T]) PopIf(may func(owner string, item T) bool) (item T, ok bool) {
+	return q.pop(true, may)
+}
+
+// PopFirstIf is PopIf for the items that PushFirst added. It costs little for each owner without one.
+func (q *Queue[T]) PopFirstIf(may func(owner string, item T) bool) (item T, ok bool) {
+	return q.pop(false, may)
+}
+
+func (q *Queue[T]) pop(all bool, may func(owner string, item T) bool) (item T, ok bool) {
 	for n := 0; n < len(q.turns); {
 		owner := q.turns[n]
 		from := q.first
-		if q.trim(from, owner); len(from[owner]) == 0 {
+		q.trim(from, owner)
+		if len(from[owner]) == 0 && all {
 			from = q.items
 			q.trim(from, owner)
 		}
 		switch {
+		case len(from[owner]) == 0 && !all:
+			n++
+			continue
 		case len(from[owner]) == 0:
 			q.turns = slices.Delete(q.turns, n, n+1)
 			continue

@@ -84,3 +84,25 @@ func TestItemsThatMayNotGoKeepTheirTurn(t *testing.T) {
 	_, ok = q.PopIf(func(string, string) bool { return true })
 	require.False(t, ok)
 }
+
+// The items that PushFirst added are taken alone, by the turns of their owners, and the others keep theirs.
+func TestFirstItemsAreTakenAlone(t *testing.T) {
+	q := fair.NewQueue(ownerOf)
+	for _, i := range []string{"a/1", "b/1", "c/1"} {
+		q.Push(i)
+	}
+	for _, i := range []string{"c/0", "b/0", "b/00"} {
+		q.PushFirst(i)
+	}
+	var order []string
+	for {
+		i, ok := q.PopFirstIf(func(string, string) bool { return true })
+		if !ok {
+			break
+		}
+		order = append(order, i)
+	}
+	require.Equal(t, []string{"b/0", "c/0", "b/00"}, order)
+	require.Equal(t, 3, q.Len())
+	require.Equal(t, []string{"a/1", "c/1", "b/1"}, []string{q.Pop(), q.Pop(), q.Pop()})
+}

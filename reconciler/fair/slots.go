@@ -5,13 +5,18 @@ import (
 	"sync"
 )
 
-// Slots are a bounded number of slots. While all are taken, the owners that wait for one take turns. It is
+// MayTake reports whether an owner that has some of size places may take one more while the owners together have all: it may if
+// it has less than three times as many as are free. So one owner takes three quarters of the places, two take three sevenths
+// each, and of n owners that take what they may, the next one finds one place in 3n+1 free, however long they keep theirs.
+func MayTake(some, all, size int) bool { return some < 3*(size-all) }
+
+// Slots are a bounded number of slots. Owners take turns at them, and take what MayTake gives them. It is
 // safe for concurrent use.
 type Slots struct {
-	perOwner int // slots of one owner at a time
+	size int
 
 	mu      sync.Mutex
-	free    int
+	all     int            // slots that are taken
 	taken   map[string]int // by owner
 	waiting *Queue[*waiter]
 }
@@ -21,10 +26,9 @@ type waiter struct {
 	granted chan struct{} // closed once it has a slot
 }
 
-// NewSlots makes size free slots. One owner has at most perOwner of them at a time; if that is less than size, the rest is
-// for others.
-func NewSlots(size, perOwner int) *Slots {
-	return &Slots{perOwner: perOwner, free: size, taken: map[string]int{}, waiting: NewQueue(func(w *waiter) string { return w.owner })}
+// NewSlots makes size free slots.
+func NewSlots(size int) *Slots {
+	return &Slots{size: size, taken: map[string]int{}, waiting: NewQueue(func(w *waiter) string { return w.owner })}
 }
 
 // Take waits for a slot at the turn of an owner. The caller calls give once it needs the slot no more. The
@@ -52,7 +56,7 @@ func (s *Slots) Take(ctx context.Context, owner string) (give func(), err error)
 func (s *Slots) give(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.free++
+	s.all--
 	if s.taken[owner]--; s.taken[owner] == 0 {
 		delete(s.taken, owner)
 	}
@@ -61,12 +65,12 @@ func (s *Slots) give(owner string) {
 
 // grant gives the free slots away; with mu held.
 func (s *Slots) grant() {
-	for s.free > 0 {
-		w, ok := s.waiting.PopIf(func(owner string, _ *waiter) bool { return s.taken[owner] < s.perOwner })
+	for {
+		w, ok := s.waiting.PopIf(func(owner string, _ *waiter) bool { return MayTake(s.taken[owner], s.all, s.size) })
 		if !ok {
 			return
 		}
-		s.free--
+		s.all++
 		s.taken[w.owner]++
 		close(w.granted)
 	}

@@ -21,7 +21,7 @@ func TestSlotsAreSharedByTurns(t *testing.T) {
 	const size, others, each = 4, 20, 10
 	waits := func(t *testing.T, large int) (all []time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
-			s := fair.NewSlots(size, size)
+			s := fair.NewSlots(size)
 			var mu sync.Mutex
 			use := func(owner string) time.Duration {
 				began := time.Now()
@@ -61,7 +61,7 @@ func TestSlotsAreSharedByTurns(t *testing.T) {
 // An owner that gives up waiting takes no slot, also when it gets one in the same moment.
 func TestCancelledWaiterTakesNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fair.NewSlots(1, 1)
+		s := fair.NewSlots(1)
 		give, err := s.Take(t.Context(), "a")
 		require.NoError(t, err)
 		impatient, why := errors.New("no answer"), make(chan error, 100)
@@ -90,27 +90,45 @@ func TestCancelledWaiterTakesNoSlot(t *testing.T) {
 	})
 }
 
-// However long an owner keeps its slots, others find a free one.
+// However long one owner keeps its slots, or each of two, another one finds a free slot.
 func TestOwnerKeepsNoMoreThanItsSlots(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := fair.NewSlots(4, 3)
-		ctx, cancel := context.WithCancel(t.Context())
-		for range 10 {
-			go func() {
-				if give, err := s.Take(ctx, "large"); err == nil {
-					<-ctx.Done()
-					give()
-				}
-			}()
+	for size, owners := range map[int]int{4: 1, 8: 2, 64: 8} {
+		synctest.Test(t, func(t *testing.T) {
+			s := fair.NewSlots(size)
+			ctx, cancel := context.WithCancel(t.Context())
+			for i := range 10 * size {
+				go func() {
+					if give, err := s.Take(ctx, fmt.Sprint("large-", i%owners)); err == nil {
+						<-ctx.Done()
+						give()
+					}
+				}()
+			}
+			synctest.Wait()
+			began := time.Now()
+			for range 10 {
+				give, err := s.Take(t.Context(), "small")
+				require.NoError(t, err)
+				give()
+			}
+			require.Zero(t, time.Since(began))
+			cancel()
+		})
+	}
+}
+
+// An owner that is alone has three quarters of the places, two have three sevenths each.
+func TestOwnersTakeWhatIsTheirs(t *testing.T) {
+	for owners, each := range map[int]int{1: 48, 2: 27, 3: 19} {
+		taken, all := make([]int, owners), 0
+		for i := range 1000 {
+			if o := i % owners; fair.MayTake(taken[o], all, 64) {
+				taken[o]++
+				all++
+			}
 		}
-		synctest.Wait()
-		began := time.Now()
-		for range 10 {
-			give, err := s.Take(t.Context(), "small")
-			require.NoError(t, err)
-			give()
+		for _, n := range taken {
+			require.InDelta(t, each, n, 1)
 		}
-		require.Zero(t, time.Since(began))
-		cancel()
-	})
+	}
 }

@@ -24,17 +24,14 @@ const (
 	outsidePerWorker = 64
 )
 
-// share is how many of a number of places one tenant may have: others find a free one, whatever that tenant does.
-func share(places int) int { return max(1, places*3/4) }
-
 // pool runs the items of one queue. It bounds the number of goroutines and keeps
 // hanging items from delaying the others:
 //
 //   - At most workers items run at a time. Tenants take turns, and the items of a tenant
 //     run in the order they came.
 //
-//   - At most perTenant items of a tenant run at a time, and as many that were slow the last time. They
-//     are fewer than may be slow, so those of one tenant never hold all workers; those of two can.
+//   - The items of a tenant take at most the share of the places that fair.MayTake gives them, and those that were
+//     slow the last time as many places of their own line. So the items of few tenants never hold all workers.
 //
 //   - An item that takes longer than slow gives its worker to the next item and
 //     runs on beside them, up to maxHanging such items. Beyond that it keeps its
@@ -55,14 +52,13 @@ type pool struct {
 	queue      workqueue.TypedInterface[reconciler.Item]
 	workers    int
 	maxHanging int
-	perTenant  int // items of one tenant that run at a time, of those that were slow and of the others; 0: its share of maxHanging
+	perTenant  int // items of one tenant that run at a time, of those that were slow and of the others; 0: its share of the places
 	do         func(context.Context, reconciler.Item)
 
 	wg        sync.WaitGroup
 	mu        sync.Mutex
 	prompt    line
 	hanging   line
-	aside     int                      // items of prompt that gave their worker away
 	outside   int                      // items that wait without a worker
 	outsideOf map[string]int           // those of each tenant
 	wasSlow   map[reconciler.Item]bool // items that took longer than slow in their last run
@@ -73,18 +69,21 @@ type line struct {
 	waiting     *fair.Queue[reconciler.Item]
 	returning   map[reconciler.Item]chan struct{} // of items in waiting that had a worker and need one again
 	running     map[string]int                    // items of each tenant that have a worker, or gave it away for good
-	busy, limit int
+	busy, limit int                               // workers that have an item, and all of them
+	aside       int                               // items that gave their worker away for good
+	places      int                               // items that may run at a time
 }
 
-func newLine(limit int) line {
-	return line{waiting: fair.NewQueue(tenantOf), returning: map[reconciler.Item]chan struct{}{}, running: map[string]int{}, limit: limit}
+func newLine(limit, places int) line {
+	return line{waiting: fair.NewQueue(tenantOf), returning: map[reconciler.Item]chan struct{}{}, running: map[string]int{},
+		limit: limit, places: places}
 }
 
 // run works until the queue is shut down, and waits for the running items.
 func (p *pool) run(ctx context.Context) {
-	p.prompt, p.hanging = newLine(p.workers), newLine(p.maxHanging)
+	p.prompt, p.hanging = newLine(p.workers, p.workers+p.maxHanging), newLine(p.maxHanging, p.maxHanging)
 	p.wasSlow, p.outsideOf = map[reconciler.Item]bool{}, map[string]int{}
-	p.perTenant = cmp.Or(p.perTenant, share(p.maxHanging))
+	p.perTenant = cmp.Or(p.perTenant, p.workers+p.maxHanging)
 	defer p.wg.Wait()
 	for {
 		item, down := p.queue.Get()
@@ -121,15 +120,27 @@ func tenantOf(i reconciler.Item) string { return i.Unit.Tenant }
 
 // mayRun reports whether an item of a line may have a worker.
 func (p *pool) mayRun(l *line, tenant string, item reconciler.Item) bool {
-	most := p.workers * outsidePerWorker
-	return l.running[tenant] < p.perTenant &&
-		(l.returning[item] != nil || p.outside < most && p.outsideOf[tenant] < share(most))
+	return l.running[tenant] < p.perTenant && fair.MayTake(l.running[tenant], l.busy+l.aside, l.places) &&
+		(l.returning[item] != nil || fair.MayTake(p.outsideOf[tenant], p.outside, p.workers*outsidePerWorker))
+}
+
+// popLocked removes the item of a line that gets the next worker. While no item may begin, it looks only at those that had a
+// worker: the others can be many.
+func (p *pool) popLocked(l *line) (item reconciler.Item, ok bool) {
+	may := func(tenant string, i reconciler.Item) bool { return p.mayRun(l, tenant, i) }
+	switch {
+	case p.outside < p.workers*outsidePerWorker:
+		return l.waiting.PopIf(may)
+	case len(l.returning) > 0:
+		return l.waiting.PopFirstIf(may)
+	}
+	return item, false
 }
 
 // startLocked gives the free workers of a line to the items that wait in it.
 func (p *pool) startLocked(ctx context.Context, l *line) {
 	for l.busy < l.limit {
-		item, ok := l.waiting.PopIf(func(tenant string, i reconciler.Item) bool { return p.mayRun(l, tenant, i) })
+		item, ok := p.popLocked(l)
 		if !ok {
 			return
 		}
@@ -157,7 +168,7 @@ func (p *pool) work(ctx context.Context, l *line, item reconciler.Item) {
 	t.ended = true
 	add(l.running, tenantOf(item), -1)
 	if t.isAside {
-		p.aside--
+		l.aside--
 	} else {
 		l.busy--
 	}
@@ -188,9 +199,9 @@ type turn struct {
 func (t *turn) stepAside() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.ended && !t.isOutside && !t.isAside && time.Since(t.since) >= slow && t.line == &t.prompt && t.aside < t.maxHanging {
+	if !t.ended && !t.isOutside && !t.isAside && time.Since(t.since) >= slow && t.line == &t.prompt && t.line.aside < t.maxHanging {
 		t.isAside = true
-		t.aside++
+		t.line.aside++
 		t.line.busy--
 		t.startLocked(t.ctx, t.line)
 	}

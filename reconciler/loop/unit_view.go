@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/reconciler"
@@ -127,11 +128,16 @@ func (v unitView) scope() runtimes.Scope {
 
 // candidates returns the nodes that may hold the unit, by name.
 func (v unitView) candidates() (all []*schema.Node) {
-	for _, name := range slices.Sorted(maps.Keys(v.st.Effective.Nodes)) {
-		if n := v.st.Effective.Nodes[name]; v.want == nil || slices.Contains(n.Spec.Roles, controlRole(v.want)) {
+	role := ""
+	if v.want != nil {
+		role = controlRole(v.want)
+	}
+	for _, n := range v.st.Effective.Nodes {
+		if v.want == nil || slices.Contains(n.Spec.Roles, role) {
 			all = append(all, n)
 		}
 	}
+	slices.SortFunc(all, func(a, b *schema.Node) int { return strings.Compare(a.Key.Name, b.Key.Name) })
 	return all
 }
 

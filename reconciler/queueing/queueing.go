@@ -109,7 +109,7 @@ func (s *Service) take(ctx context.Context, name string, size int, owner string)
 	s.mu.Lock()
 	slots := s.slots[name]
 	if slots == nil {
-		slots = fair.NewSlots(size, size)
+		slots = fair.NewSlots(size)
 		s.slots[name] = slots
 	}
 	s.mu.Unlock()

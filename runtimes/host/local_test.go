@@ -16,6 +16,8 @@ import (
 // MaxSessions is the number of parallel sessions with a host for one tenant.
 const MaxSessions = sessionsOfTenant
 
+const sessionsOfTenant = maxSessions * 3 / 4 // of the only one
+
 // Local hosts run the agent on this machine, so that tests compare the transports.
 
 // NewInProcess returns hosts whose agent serves in this process.

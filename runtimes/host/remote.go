@@ -21,9 +21,6 @@ const (
 	maxSessions = 8
 	// sessionsOfFacts is how many further sessions read facts only: a host is not silent because others use it.
 	sessionsOfFacts = 1
-	// sessionsOfTenant is how many of them calls for one tenant use, so that others find
-	// one however long those calls take.
-	sessionsOfTenant = 6
 	// keepIdle is the time after which an idle session is closed.
 	keepIdle = time.Minute
 	// defaultMargin is added to the timeouts of a batch's operations.
@@ -47,8 +44,8 @@ type remote struct {
 
 func newRemote(name string, o opener) *remote {
 	return &remote{
-		name: name, opener: o, margin: defaultMargin, slots: fair.NewSlots(maxSessions, sessionsOfTenant),
-		facts: fair.NewSlots(sessionsOfFacts, sessionsOfFacts), busy: map[*session]struct{}{},
+		name: name, opener: o, margin: defaultMargin, slots: fair.NewSlots(maxSessions),
+		facts: fair.NewSlots(sessionsOfFacts), busy: map[*session]struct{}{},
 	}
 }
 
@@ -107,7 +104,7 @@ func (r *remote) takeSlot(ctx context.Context, ops []runtimes.Op) (give func(), 
 		return give, nil
 	}
 	if give, err = r.slots.Take(ctx, runtimes.TenantOf(ctx)); err != nil {
-		return nil, fmt.Errorf("all sessions are in use, or %d for this tenant: %w", sessionsOfTenant, err)
+		return nil, fmt.Errorf("all sessions that this tenant may have are in use: %w", err)
 	}
 	return give, nil
 }

@@ -59,10 +59,8 @@ type Options struct {
 }
 
 const (
-	// answersAtATime are read from the view at a time, and answersOfTenant of them for one
-	// tenant. Reading is computation, so more at a time would be no faster.
-	answersAtATime  = 16
-	answersOfTenant = 12
+	// answersAtATime are read from the view at a time. Reading is computation, so more at a time would be no faster.
+	answersAtATime = 16
 )
 
 // API answers /api/v1/…; make it with New.
@@ -92,7 +90,7 @@ func New(o Options) (*API, error) {
 	o = o.withDefaults()
 	return &API{
 		o: o, routes: routes(), principals: newLimiter(o.PerPrincipal), tenants: newLimiter(o.PerTenant), owners: newLimiter(Rate{}),
-		answering: fair.NewSlots(answersAtATime, answersOfTenant),
+		answering: fair.NewSlots(answersAtATime),
 		authenticator: &authenticator{estate: o.Estate, people: o.People, identify: o.Identify, source: o.Source,
 			failures: newLimiter(o.PerFailure), now: o.Now},
 		authoriser: &authoriser{

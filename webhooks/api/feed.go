@@ -18,8 +18,7 @@ const (
 	maxStreams       = 256
 	maxCallerStreams = 8
 	maxOwnerStreams  = 64
-	maxLogReads      = 3 // at once, of streams that begin before the tail
-	maxOwnerLogReads = 2 // of them by one owner of calls
+	maxLogReads      = 4 // at once, of streams that begin before the tail
 	maxKept          = 4096
 	maxKeptBytes     = 8 << 20 // of payloads
 	maxTaken         = 256     // events that a stream takes from the tail at once
@@ -43,7 +42,7 @@ type feed struct {
 }
 
 func newFeed(log EventLog, logger *slog.Logger) *feed {
-	f := &feed{log: log, slog: logger, reads: fair.NewSlots(maxLogReads, maxOwnerLogReads), streams: map[string]int{},
+	f := &feed{log: log, slog: logger, reads: fair.NewSlots(maxLogReads), streams: map[string]int{},
 		owners: map[string]int{}}
 	f.closing, f.close = context.WithCancel(context.Background())
 	return f

@@ -2,6 +2,7 @@ package statusbranch
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 	"berth/reconciler/gitrepo/object"
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/parallel"
 )
 
 const (
@@ -226,19 +228,18 @@ func (r *View) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]sta
 			return nil, err
 		}
 	}
-	out := make([]statusFile, 0, len(d.Out))
-	for _, c := range d.Out {
-		read := r.readStatusFile
+	out := make([]statusFile, len(d.Out))
+	err := parallel.Each(len(out), func(i int) (err error) {
+		c, read := d.Out[i], r.readStatusFile
 		if strings.HasPrefix(c.Path, reviewsDir+"/") {
 			read = r.readReview
 		}
-		f, err := read(c.Path, c.To)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Path, err)
+		if out[i], err = read(c.Path, c.To); err != nil {
+			return fmt.Errorf("%s: %w", c.Path, err)
 		}
-		out = append(out, f)
-	}
-	return out, nil
+		return nil
+	})
+	return out, err
 }
 
 // directory returns the tree of a directory; the zero hash if it does not exist.
@@ -275,6 +276,10 @@ func (r *View) readStatusFile(path string, e object.Entry) (statusFile, error) {
 
 // DecodeStatus parses a status document. An invalid document has a Warning.
 func DecodeStatus(path string, key schema.Key, data []byte) statusFile {
+	return decodeStatus(path, key, data, func(data []byte, into any) error { return yaml.Unmarshal(data, into) })
+}
+
+func decodeStatus(path string, key schema.Key, data []byte, unmarshal func([]byte, any) error) statusFile {
 	f := statusFile{path: path, Key: key}
 	var into any
 	var head struct {
@@ -288,7 +293,7 @@ func DecodeStatus(path string, key schema.Key, data []byte) statusFile {
 		f.Thing = &plan.ThingStatus{}
 		into, head.apiVersion, head.kind, head.key = f.Thing, &f.Thing.APIVersion, &f.Thing.Kind, &f.Thing.Key
 	}
-	switch err := yaml.Unmarshal(data, into); {
+	switch err := unmarshal(data, into); {
 	case err != nil:
 		f.Warning = "not a status: " + object.OneLine(err.Error(), object.MaxLine)
 	case *head.apiVersion != schema.APIVersion || *head.kind != statusKind(key):
@@ -448,13 +453,17 @@ func (w *statusWriter) addStatus(files []statusFile, key schema.Key, document an
 	if err != nil {
 		return nil, err
 	}
-	data, err := yaml.Marshal(document)
+	encoded, err := json.Marshal(document)
 	if err != nil {
 		return nil, fmt.Errorf("status of %s: %w", key, err)
 	}
-	// Decoding the written bytes makes the index equal to that after a restart,
-	// and independent of the caller's values.
-	return append(files, DecodeStatus(path, key, data)), w.put(path, data)
+	data, err := yaml.JSONToYAML(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("status of %s: %w", key, err)
+	}
+	// Decoding what is written makes the index equal to that after a restart,
+	// and independent of the caller's values. A reader makes this JSON of the YAML.
+	return append(files, decodeStatus(path, key, encoded, json.Unmarshal)), w.put(path, data)
 }
 
 func (w *statusWriter) revision(v reconciler.Revision) error {
