@@ -166,10 +166,8 @@ func (s *simulation) checkAudit(n int) {
 		}
 		s.checker.records[r.RecordID] = true
 	}
-	var lines []audit.Line
-	for i, r := range b.Audit {
-		lines = append(lines, audit.Line{Record: r, File: fmt.Sprint("audit/", n), Number: i + 1})
-	}
+	lines := s.remote.audit[:s.remote.records[n]]
+	lines = lines[len(lines)-len(b.Audit):]
 	if len(lines) == 0 {
 		return
 	}
