@@ -26,13 +26,15 @@ func play(t *testing.T, seed uint64, plant string) (s *simulation, virtual time.
 // Schedules that once violated an invariant hold it. Each is of a fault of Berth that was mended.
 func TestSimulatedPastFaults(t *testing.T) {
 	for seed, fault := range map[uint64]string{
-		20261132: "a unit that was declared again while it was deleted counted as lost",
-		20261490: "a repeated decision had its audit records twice",
-		20270179: "a new member joined the node of an unreachable one",
-		20280024: "a unit that was never made was not stopped",
-		20281037: "a unit that was half made was not stopped",
-		20290211: "a node was given away although an action may have put a member there",
-		20290282: "the same, and the unit was stopped",
+		20261132:       "a unit that was declared again while it was deleted counted as lost",
+		20261490:       "a repeated decision had its audit records twice",
+		20270179:       "a new member joined the node of an unreachable one",
+		20280024:       "a unit that was never made was not stopped",
+		20281037:       "a unit that was half made was not stopped",
+		20290211:       "a node was given away although an action may have put a member there",
+		20290282:       "the same, and the unit was stopped",
+		30000145:       "the same, and a commit changed the unit before it was observed",
+		20261130000182: "a daemon made what a later one had found absent",
 	} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()

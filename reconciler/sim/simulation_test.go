@@ -49,6 +49,7 @@ type simulation struct {
 	remote     *remote
 	world      *memory.World
 	epochs     map[string]uint64 // highest of each host
+	lost       map[string]bool   // hosts that cannot be reached
 	applied    []effect
 	counts     map[string]uint64 // calls by kind
 	faults     map[string]int    // by kind
@@ -163,7 +164,7 @@ func (s *simulation) leads() bool {
 func (s *simulation) run() {
 	s.began = time.Now()
 	s.remote, s.world = newRemote(), memory.NewWorld()
-	s.epochs, s.counts, s.faults = map[string]uint64{}, map[string]uint64{}, map[string]int{}
+	s.epochs, s.lost, s.counts, s.faults = map[string]uint64{}, map[string]bool{}, map[string]uint64{}, map[string]int{}
 	s.checker = newChecker()
 	s.mu.Lock()
 	s.remote.merge(s.wish.tree())
@@ -206,8 +207,7 @@ func (s *simulation) act(r *rand.Rand) {
 	case kind == "second daemon":
 		s.start()
 	case kind == "node lost", kind == "node back":
-		s.world.SetReachable(name, kind == "node back")
-		s.world.SetResponds(name, kind == "node back")
+		s.setLost(name, kind == "node lost")
 		s.tracef("%s: %s", kind, name)
 	case kind == "clock jumps":
 		alive.offset.Store(int64(jump))
@@ -221,6 +221,13 @@ func (s *simulation) act(r *rand.Rand) {
 	s.faults[kind]++
 }
 
+// setLost cuts a host off, or connects it again. The caller has the lock.
+func (s *simulation) setLost(node string, isLost bool) {
+	s.lost[node] = isLost
+	s.world.SetReachable(node, !isLost)
+	s.world.SetResponds(node, !isLost)
+}
+
 // heal ends all faults and sees to it that a daemon runs.
 func (s *simulation) heal() {
 	s.mu.Lock()
@@ -228,8 +235,7 @@ func (s *simulation) heal() {
 	s.calm = true
 	s.tracef("faults end")
 	for _, n := range nodeNames() {
-		s.world.SetReachable(n, true)
-		s.world.SetResponds(n, true)
+		s.setLost(n, false)
 	}
 	for _, d := range s.daemons {
 		d.offset.Store(0)
