@@ -34,6 +34,7 @@ func TestSimulatedPastFaults(t *testing.T) {
 		20290211:       "a node was given away although an action may have put a member there",
 		20290282:       "the same, and the unit was stopped",
 		30000145:       "the same, and a commit changed the unit before it was observed",
+		40001310:       "a unit was recorded at a node that another had got since",
 		20261130000182: "a daemon made what a later one had found absent",
 	} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
