@@ -49,14 +49,23 @@ func treeOf(files map[string]string) *tree {
 	return known.(*tree)
 }
 
-var merged sync.Map // *tree by wishes
+// declared is what main says: of a wide estate with a rule too.
+type declared struct {
+	wishes
+	isWide bool
+}
 
-func (w wishes) tree() *tree {
+var merged sync.Map // *tree by declared
+
+func (w declared) tree() *tree {
 	if t, ok := merged.Load(w); ok {
 		return t.(*tree)
 	}
 	files := platformFiles()
-	for i, one := range w {
+	if w.isWide {
+		maps.Copy(files, ruleFiles())
+	}
+	for i, one := range w.wishes {
 		if one.exists {
 			files[fmt.Sprintf("tenants/physics/projects/lab/instances/unit-%d.yaml", i)] = one.text(i)
 		}

@@ -43,6 +43,7 @@ const (
 type simulation struct {
 	seed   uint64
 	plant  string // a fault of Berth that a test plants; "": none
+	isWide bool   // the estate has a rule, and the clocks of hosts are off
 	loader *estate.Loader
 
 	mu         sync.Mutex
@@ -53,6 +54,7 @@ type simulation struct {
 	applied    []effect
 	counts     map[string]uint64 // calls by kind
 	faults     map[string]int    // by kind
+	received   map[string]bool   // webhooks by id
 	calm       bool              // no more faults
 	wish       wishes            // last merged
 	daemons    []*daemon
@@ -138,7 +140,8 @@ func (s *simulation) start() *daemon {
 		Readers: loop.Readers{Nodes: s.world},
 		Settings: loop.Settings{Interval: interval, Poll: 30 * time.Second, AuthorLag: time.Second, MaxAttempts: 1000,
 			Heartbeat: 30 * time.Second},
-		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Now().Add(time.Duration(d.offset.Load())) },
+		Hooks: loop.Hooks{Webhook: s.receive(d)},
+		Log:   slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Now().Add(time.Duration(d.offset.Load())) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
@@ -165,9 +168,12 @@ func (s *simulation) run() {
 	s.began = time.Now()
 	s.remote, s.world = newRemote(), memory.NewWorld()
 	s.epochs, s.lost, s.counts, s.faults = map[string]uint64{}, map[string]bool{}, map[string]uint64{}, map[string]int{}
-	s.checker = newChecker()
+	s.checker, s.received = newChecker(), map[string]bool{}
 	s.mu.Lock()
-	s.remote.merge(s.wish.tree())
+	if s.isWide {
+		s.setHostClocks()
+	}
+	s.remote.merge(declared{s.wish, s.isWide}.tree())
 	s.start()
 	s.mu.Unlock()
 	defer s.stop()
@@ -201,7 +207,7 @@ func (s *simulation) act(r *rand.Rand) {
 			next = wish{}
 		}
 		s.wish[unit] = next
-		s.tracef("merge: %s %+v: %s", unitKey(unit).Name, next, s.remote.merge(s.wish.tree()))
+		s.tracef("merge: %s %+v: %s", unitKey(unit).Name, next, s.remote.merge(declared{s.wish, s.isWide}.tree()))
 	case kind == "kill":
 		alive.crash()
 	case kind == "second daemon":
@@ -248,7 +254,6 @@ func (s *simulation) heal() {
 // converge waits, in a bubble, until the world is as main says, and then that nothing is written any more (I9).
 func (s *simulation) converge() {
 	healed := time.Now()
-	s.checker.healed = healed
 	var differs string
 	for {
 		s.mu.Lock()
@@ -350,7 +355,7 @@ func (s *simulation) difference() string {
 			return fmt.Sprintf("%s should be %s with %d workers: %v, %s", key, state, w.workers, remains, s.world.Fingerprint(key))
 		}
 	}
-	return ""
+	return s.undone()
 }
 
 func show(st *plan.Status) string {
