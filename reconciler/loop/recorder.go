@@ -57,7 +57,7 @@ func (r *recorder) set(prev *plan.Status, next plan.Status) bool {
 	for _, commit := range r.pulls.RollOuts.Observe(&next) {
 		r.pulls.Touched(commit)
 	}
-	if freesNode(prev, &next) {
+	if freesNode(prev, &next) || hasNewMemberToReplace(prev, &next) {
 		r.queues.add(reconciler.Item{Task: reconciler.TaskPlace})
 	}
 	if prev == nil || prev.Phase != next.Phase || !status.EqualJSON(prev.Operations, next.Operations) {
@@ -92,6 +92,24 @@ func freesNode(prev, next *plan.Status) bool {
 	}
 	return slices.ContainsFunc(prev.Members, func(m plan.MemberStatus) bool {
 		return !slices.ContainsFunc(next.Members, func(o plan.MemberStatus) bool { return o.Node == m.Node })
+	})
+}
+
+// hasNewMemberToReplace returns true if a member joined that an operation has leave its node: only now it can be placed elsewhere.
+func hasNewMemberToReplace(prev, next *plan.Status) bool {
+	node := func(s *plan.Status, member string) string { // where it has joined; "": nowhere
+		if s == nil || s.Observed == nil {
+			return ""
+		}
+		m, _ := s.Observed.Unit.Member(member)
+		if slices.ContainsFunc(s.Observed.Members, func(o plan.MemberState) bool { return o.Name == member && o.Node == m.Node }) {
+			return m.Node
+		}
+		return ""
+	}
+	return slices.ContainsFunc(plan.Pending(next.Operations), func(o plan.Operation) bool {
+		now := node(next, o.Spec.Member)
+		return o.Verb() == plan.Replace && now != "" && now != node(prev, o.Spec.Member)
 	})
 }
 
