@@ -54,6 +54,7 @@ func (s *simulation) check() {
 	}
 	for ; s.checker.effects < len(s.applied); s.checker.effects++ {
 		s.checkEffect(s.applied[s.checker.effects])
+		s.checkOperation(s.applied[s.checker.effects])
 	}
 }
 

@@ -49,9 +49,10 @@ func treeOf(files map[string]string) *tree {
 	return known.(*tree)
 }
 
-// declared is what main says: of a wide estate with a rule too.
+// declared is what main says. Only a wide estate has a rule, and an operation.
 type declared struct {
 	wishes
+	operation
 	isWide bool
 }
 
@@ -64,6 +65,7 @@ func (w declared) tree() *tree {
 	files := platformFiles()
 	if w.isWide {
 		maps.Copy(files, ruleFiles())
+		maps.Copy(files, w.files())
 	}
 	for i, one := range w.wishes {
 		if one.exists {

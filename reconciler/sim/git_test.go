@@ -56,11 +56,12 @@ func (r *remote) merge(t *tree) string {
 	return id
 }
 
-func last(ids []string) string {
-	if len(ids) == 0 {
-		return ""
+// last returns the last element, or the zero value.
+func last[T any](all []T) (none T) {
+	if len(all) == 0 {
+		return none
 	}
-	return ids[len(ids)-1]
+	return all[len(all)-1]
 }
 
 func statusID(n int) string {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ const (
 type simulation struct {
 	seed   uint64
 	plant  string // a fault of Berth that a test plants; "": none
-	isWide bool   // the estate has a rule, and the clocks of hosts are off
+	isWide bool   // the estate has a rule, the clocks of hosts are off, and people ask for operations
 	loader *estate.Loader
 
 	mu         sync.Mutex
@@ -56,7 +57,7 @@ type simulation struct {
 	faults     map[string]int    // by kind
 	received   map[string]bool   // webhooks by id
 	calm       bool              // no more faults
-	wish       wishes            // last merged
+	want       declared          // last merged
 	daemons    []*daemon
 	checker    checker
 	trace      []string
@@ -170,10 +171,10 @@ func (s *simulation) run() {
 	s.epochs, s.lost, s.counts, s.faults = map[string]uint64{}, map[string]bool{}, map[string]uint64{}, map[string]int{}
 	s.checker, s.received = newChecker(), map[string]bool{}
 	s.mu.Lock()
-	if s.isWide {
+	if s.want.isWide = s.isWide; s.isWide {
 		s.setHostClocks()
 	}
-	s.remote.merge(declared{s.wish, s.isWide}.tree())
+	s.remote.merge(s.want.tree())
 	s.start()
 	s.mu.Unlock()
 	defer s.stop()
@@ -194,8 +195,12 @@ func (s *simulation) run() {
 
 // act is one thing that people or the world do. The caller has the lock.
 func (s *simulation) act(r *rand.Rand) {
+	kinds := 12
+	if s.isWide {
+		kinds = 14
+	}
 	kind := []string{"merge", "merge", "merge", "merge", "kill", "second daemon", "node lost", "node lost", "node back", "node back",
-		"clock jumps", "member ends"}[r.IntN(12)]
+		"clock jumps", "member ends", "operation", "operation"}[r.IntN(kinds)]
 	unit, name, jump := r.IntN(instances), nodeNames()[r.IntN(1+workers)], time.Duration(r.IntN(1200)-600)*time.Second
 	next := wish{exists: r.IntN(4) > 0, stopped: r.IntN(4) == 0, workers: r.IntN(3)}
 	alive := s.daemons[len(s.daemons)-1]
@@ -206,8 +211,13 @@ func (s *simulation) act(r *rand.Rand) {
 		if !next.exists {
 			next = wish{}
 		}
-		s.wish[unit] = next
-		s.tracef("merge: %s %+v: %s", unitKey(unit).Name, next, s.remote.merge(declared{s.wish, s.isWide}.tree()))
+		s.want.wishes[unit] = next
+		if s.want.unit == unit {
+			s.want.verb = ""
+		}
+		s.tracef("merge: %s %+v: %s", unitKey(unit).Name, next, s.remote.merge(s.want.tree()))
+	case kind == "operation":
+		s.operate(r)
 	case kind == "kill":
 		alive.crash()
 	case kind == "second daemon":
@@ -330,7 +340,7 @@ func (s *simulation) difference() string {
 			return "node " + n + " should be ready"
 		}
 	}
-	for i, w := range s.wish {
+	for i, w := range s.want.wishes {
 		key := unitKey(i)
 		st, remains := tree.Units.Get(key), s.world.Remains(key)
 		if !w.exists {
@@ -355,7 +365,7 @@ func (s *simulation) difference() string {
 			return fmt.Sprintf("%s should be %s with %d workers: %v, %s", key, state, w.workers, remains, s.world.Fingerprint(key))
 		}
 	}
-	return s.undone()
+	return cmp.Or(s.undone(), s.pending())
 }
 
 func show(st *plan.Status) string {
