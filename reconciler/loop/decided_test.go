@@ -58,3 +58,15 @@ func TestRecordOfAnEarlierPlacementIsRefused(t *testing.T) {
 	require.True(t, record(earlier), "the same placement, by another decision")
 	require.Equal(t, "gpu-1", r.status.Unit(key).Members[0].Node)
 }
+
+// A member that moved has left its node when it is observed elsewhere, not when it is placed elsewhere: units that wait for the node
+// are placed again then.
+func TestMovedMemberFreesItsNodeOnceItLeft(t *testing.T) {
+	t.Parallel()
+	status := func(placed, observed string) *plan.Status {
+		return &plan.Status{Members: []plan.MemberStatus{{Member: plan.Member{Name: "worker-0", Node: placed}}},
+			Observed: &plan.Observed{Members: []plan.MemberState{{Name: "worker-0", Node: observed}}}}
+	}
+	require.False(t, freesNode(status("gpu-1", "gpu-1"), status("gpu-2", "gpu-1")))
+	require.True(t, freesNode(status("gpu-2", "gpu-1"), status("gpu-2", "gpu-2")))
+}

@@ -90,9 +90,37 @@ func freesNode(prev, next *plan.Status) bool {
 	if len(next.Abandoned) != len(prev.Abandoned) || next.Phase == plan.PhaseDeleted && prev.Phase != plan.PhaseDeleted {
 		return true
 	}
-	return slices.ContainsFunc(prev.Members, func(m plan.MemberStatus) bool {
-		return !slices.ContainsFunc(next.Members, func(o plan.MemberStatus) bool { return o.Node == m.Node })
-	})
+	kept := nodesOf(next)
+	for node := range nodesOf(prev) {
+		if !kept[node] {
+			return true
+		}
+	}
+	return false
+}
+
+// nodesOf returns the nodes where a unit has members, or is to have them. A member that moves gives its node up only when it is
+// observed to have left.
+func nodesOf(s *plan.Status) map[string]bool {
+	nodes := map[string]bool{}
+	for _, m := range s.Members {
+		nodes[m.Node] = true
+	}
+	if s.Observed == nil {
+		return nodes
+	}
+	for _, m := range s.Observed.Members {
+		nodes[m.Node] = true
+	}
+	for _, m := range s.Observed.Begun {
+		nodes[m.Node] = true
+	}
+	if s.Observed.Unit != nil {
+		for _, m := range s.Observed.Unit.Members {
+			nodes[m.Node] = true
+		}
+	}
+	return nodes
 }
 
 // hasNewMemberToReplace returns true if a member joined that an operation has leave its node: only now it can be placed elsewhere.
