@@ -66,7 +66,11 @@ func isOver(t *plan.ThingStatus) bool {
 
 // pending returns the operation that is not over; "" if there is none. The caller has the lock.
 func (s *simulation) pending() string {
-	if s.want.verb == "" {
+	used := 0
+	for _, w := range s.want.wishes {
+		used += w.workers
+	}
+	if s.want.verb == "" || s.want.verb == "replace" && used == workers { // no node is free to move to
 		return ""
 	}
 	t := last(s.remote.statuses).Things[s.want.operation.key()]
