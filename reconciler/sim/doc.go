@@ -2,8 +2,8 @@
 // the runtime and the clock, in one process and on virtual time. Each run plays random schedules, make test 1,000 and make sim 100,000,
 // and those that once found a fault.
 //
-// The estate of new schedules is wide: it has a rule with a webhook, people ask for operations on members, and the clocks of its
-// hosts are off. Those that found a fault
+// The estate of new schedules is wide: it has a rule with a webhook, and the clocks of its hosts are off. With
+// BERTH_OPERATIONS=yes people also ask for operations on members. Those that found a fault
 // before play in the estate of then, because each further call moves what follows.
 //
 // One whole number is the seed of a schedule: of what people merge, and of each fault. A fault belongs to a call by its kind,
