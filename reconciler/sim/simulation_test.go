@@ -197,7 +197,7 @@ func (s *simulation) run() {
 // act is one thing that people or the world do. The caller has the lock.
 func (s *simulation) act(r *rand.Rand) {
 	kinds := 12
-	if s.isWide && os.Getenv("BERTH_OPERATIONS") == "yes" { // not yet in each run: a drained member that is stopped is stopped for ever
+	if s.isWide && os.Getenv("BERTH_OPERATIONS") == "yes" { // too new for each run
 		kinds = 14
 	}
 	kind := []string{"merge", "merge", "merge", "merge", "kill", "second daemon", "node lost", "node lost", "node back", "node back",
