@@ -72,7 +72,7 @@ truth: root deps ## 100 random changes on a busy cluster, predicted and actual; 
 	BERTH_LAB_IMAGE=$(IMAGE) BERTH_TRUTH_SEED=$(or $(SEED),1) BERTH_TRUTH_CHANGES=$(or $(N),100) deploy/in-memory $(GO) test -tags long -run '^TestLongTruth$$' -v -count=1 -timeout 60m ./runtimes/slurm
 
 sim: ## 100,000 random schedules of the reconciler against modelled Git, hosts and clocks; SEED=n draws others, N=n as many
-	BERTH_SCHEDULES=$(or $(N),100000) $(GO) test -tags sim -v -count=1 -timeout 10h ./reconciler/sim
+	BERTH_SCHEDULES=$(or $(N),100000) $(GO) test -run '^TestSimulatedSchedules$$' -v -count=1 -timeout 10h ./reconciler/sim
 
 crash: ## 900 SIGKILLs of the daemon on simulated hosts with real Git, at effects, at requests and at any time; SEED=n draws others, N=n as many
 	BERTH_TARGET=crash BERTH_CRASHES=$(or $(N),900) $(GO) test -tags crash -run '^TestCrashes$$' -v -count=1 -timeout 10h ./cmd/internal/daemon
@@ -105,8 +105,8 @@ root:
 
 check: ## formatting, vet, staticcheck, import law, documentation
 	@out=$$(gofmt -l cmd examples reconciler runtimes schema webhooks); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
-	$(GO) vet -tags long,machines,jobs,baddays,sim,crash ./...
-	$(GO) tool staticcheck -tags long,machines,jobs,baddays,sim,crash ./...
+	$(GO) vet -tags long,machines,jobs,baddays,crash ./...
+	$(GO) tool staticcheck -tags long,machines,jobs,baddays,crash ./...
 	$(GO) test -count=1 -run '^Test(ImportLaw|NoTestServerInBerth|HostHelperIsSmall|NoSchedulerInCore|DaemonNamesNoForge|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|MakeRunsTheTests|InstallPageShowsAValidConfiguration|DocumentationLinksResolve|OperatePageExplainsEachWarning|ReferencePagesAreCurrent)$$' ./cmd/berth ./cmd/internal/daemon
 
 demo: build ## the end-to-end demo on a temporary estate

@@ -53,6 +53,17 @@ type knownNode struct {
 	message string              // why the last observation failed; "": it did not
 	written time.Time           // when its status was recorded last
 	busy    bool                // an observation waits or is under way
+
+	recorded *plan.ThingStatus // the status that record was read from: a heartbeat that says nothing new decodes none
+	record   nodes.Record
+}
+
+// recordOf returns the record of the status of the node. The caller must not change what it points to.
+func (n *knownNode) recordOf(s *plan.ThingStatus) nodes.Record {
+	if n.recorded != s {
+		n.recorded, n.record = s, nodes.ReadRecord(s)
+	}
+	return n.record
 }
 
 func newNodeObserver(o *Options, r *recorder, f *inForce) *nodeObserver {
@@ -203,14 +214,16 @@ func (o *nodeObserver) record(st *reconciler.State, n *schema.Node, known *known
 		return // a decision came between; the next heartbeat records it
 	}
 	prev := o.status.Resource(n.Key)
-	next := nodeStatus(prev, n, known, st.Main)
+	was := known.recordOf(prev)
+	next, record := nodeStatus(prev, was, n, known, st.Main)
 	isDue := !known.written.IsZero() && o.now().Sub(known.written) >= nodeRefresh
-	if prev != nil && t == nil && !isDue && isSameNode(prev, &next) {
+	if prev != nil && t == nil && !isDue && was.Region == record.Region && isSameNode(prev, &next) {
 		if known.written.IsZero() {
 			known.written = o.now() // by an earlier daemon
 		}
 		return
 	}
+	next.Detail = encodeRecord(record)
 	if _, ok := o.status.SetResource(prev, next); ok {
 		known.written = o.now()
 		if wasReady := prev == nil || prev.Phase == plan.NodeReady; wasReady != (next.Phase == plan.NodeReady) {
@@ -239,11 +252,12 @@ func (o *nodeObserver) nodeLog(n *schema.Node, s *plan.ThingStatus) *slog.Logger
 
 func nodeKey(name string) schema.Key { return schema.Key{Kind: schema.KindNode, Name: name} }
 
-// nodeStatus returns the status of a node. main is the commit in force: the first status keeps it.
-func nodeStatus(prev *plan.ThingStatus, n *schema.Node, known *knownNode, main string) plan.ThingStatus {
+// nodeStatus returns the status of a node after one with the record was, and the record that its detail is to hold. main is the
+// commit in force: the first status keeps it.
+func nodeStatus(prev *plan.ThingStatus, was nodes.Record, n *schema.Node, known *knownNode, main string) (plan.ThingStatus,
+	nodes.Record) {
 	s := plan.ThingStatus{APIVersion: schema.APIVersion, Kind: string(schema.KindNode) + "Status", Key: n.Key, UID: n.UID,
 		Phase: string(known.status.State), Revision: main}
-	was := nodes.ReadRecord(prev)
 	if prev != nil && prev.Revision != "" {
 		s.Revision = prev.Revision
 	}
@@ -271,6 +285,11 @@ func nodeStatus(prev *plan.ThingStatus, n *schema.Node, known *knownNode, main s
 	if r.Found != nil {
 		s.Conditions = []plan.Condition{nodes.CapacityCondition(n.Spec.Capacity, *r.Found), ready}
 	}
+	return s, r
+}
+
+// encodeRecord returns a record as the detail of a status.
+func encodeRecord(r nodes.Record) json.RawMessage {
 	data, err := json.Marshal(r)
 	if err == nil {
 		data, err = schema.CanonicalJSON(data)
@@ -278,8 +297,7 @@ func nodeStatus(prev *plan.ThingStatus, n *schema.Node, known *knownNode, main s
 	if err != nil {
 		panic(err) // strings, numbers and times only
 	}
-	s.Detail = data
-	return s
+	return data
 }
 
 // wholeSeconds returns a time as a status has it.
@@ -306,12 +324,11 @@ func measuredOf(f *runtimes.HostFacts, offset time.Duration) *nodes.Measured {
 	return m
 }
 
-// isSameNode reports whether two statuses of a node say the same, apart from numbers and texts: those of a host may change with each
-// answer, and are written once in nodeRefresh.
+// isSameNode reports whether two statuses of a node say the same, apart from numbers, texts and their records: those of a host may
+// change with each answer, and are written once in nodeRefresh.
 func isSameNode(a, b *plan.ThingStatus) bool {
 	isSame := func(x, y plan.Condition) bool {
 		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason
 	}
-	return a.Phase == b.Phase && a.UID == b.UID && nodes.ReadRecord(a).Region == nodes.ReadRecord(b).Region &&
-		slices.EqualFunc(a.Conditions, b.Conditions, isSame)
+	return a.Phase == b.Phase && a.UID == b.UID && slices.EqualFunc(a.Conditions, b.Conditions, isSame)
 }

@@ -135,6 +135,19 @@ func TestEachOperationHasItsEffect(t *testing.T) {
 	w.eventually("train runs", w.running("train", 1))
 }
 
+// A replacement that is asked for before its member joined is done once it has.
+func TestReplacementWaitsForItsMember(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, train := instance("train", 2)
+	of, text := operation("early", "replace", "worker-0")
+	w.put(map[string]string{path: train, of: text})
+	w.start(func(o *loop.Options) { o.Forge = nil })
+	s := w.operated("early", plan.OperationDone)
+	require.Contains(t, string(s.Detail), "worker-0 moved from ")
+	w.eventually("train runs", w.running("train", 2))
+}
+
 // Only drains with our mark are undone.
 func TestResumeLeavesTheDrainOfAPerson(t *testing.T) {
 	t.Parallel()

@@ -57,7 +57,7 @@ func (r *recorder) set(prev *plan.Status, next plan.Status) bool {
 	for _, commit := range r.pulls.RollOuts.Observe(&next) {
 		r.pulls.Touched(commit)
 	}
-	if freesNode(prev, &next) {
+	if freesNode(prev, &next) || hasNewMemberToReplace(prev, &next) {
 		r.queues.add(reconciler.Item{Task: reconciler.TaskPlace})
 	}
 	if prev == nil || prev.Phase != next.Phase || !status.EqualJSON(prev.Operations, next.Operations) {
@@ -90,8 +90,54 @@ func freesNode(prev, next *plan.Status) bool {
 	if len(next.Abandoned) != len(prev.Abandoned) || next.Phase == plan.PhaseDeleted && prev.Phase != plan.PhaseDeleted {
 		return true
 	}
-	return slices.ContainsFunc(prev.Members, func(m plan.MemberStatus) bool {
-		return !slices.ContainsFunc(next.Members, func(o plan.MemberStatus) bool { return o.Node == m.Node })
+	kept := nodesOf(next)
+	for node := range nodesOf(prev) {
+		if !kept[node] {
+			return true
+		}
+	}
+	return false
+}
+
+// nodesOf returns the nodes where a unit has members, or is to have them. A member that moves gives its node up only when it is
+// observed to have left.
+func nodesOf(s *plan.Status) map[string]bool {
+	nodes := map[string]bool{}
+	for _, m := range s.Members {
+		nodes[m.Node] = true
+	}
+	if s.Observed == nil {
+		return nodes
+	}
+	for _, m := range s.Observed.Members {
+		nodes[m.Node] = true
+	}
+	for _, m := range s.Observed.Begun {
+		nodes[m.Node] = true
+	}
+	if s.Observed.Unit != nil {
+		for _, m := range s.Observed.Unit.Members {
+			nodes[m.Node] = true
+		}
+	}
+	return nodes
+}
+
+// hasNewMemberToReplace returns true if a member joined that an operation has leave its node: only now it can be placed elsewhere.
+func hasNewMemberToReplace(prev, next *plan.Status) bool {
+	node := func(s *plan.Status, member string) string { // where it has joined; "": nowhere
+		if s == nil || s.Observed == nil {
+			return ""
+		}
+		m, _ := s.Observed.Unit.Member(member)
+		if slices.ContainsFunc(s.Observed.Members, func(o plan.MemberState) bool { return o.Name == member && o.Node == m.Node }) {
+			return m.Node
+		}
+		return ""
+	}
+	return slices.ContainsFunc(plan.Pending(next.Operations), func(o plan.Operation) bool {
+		now := node(next, o.Spec.Member)
+		return o.Verb() == plan.Replace && now != "" && now != node(prev, o.Spec.Member)
 	})
 }
 

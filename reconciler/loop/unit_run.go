@@ -112,7 +112,9 @@ func (r *unitRun) observe(ctx context.Context) {
 		v.observed = plan.Observed{Key: v.prev.Key, Presence: plan.Absent}
 		return
 	}
-	v.observed = r.runtime.Observe(ctx, v.scope())
+	scope := v.scope()
+	scope.Stamp = r.stamp()
+	v.observed = r.runtime.Observe(ctx, scope)
 	backend := v.prev.RuntimeBackend
 	if v.want != nil {
 		backend = v.want.RuntimeBackend
@@ -120,6 +122,12 @@ func (r *unitRun) observe(ctx context.Context) {
 	r.metrics.called(backend, "observe", v.observed.Presence != plan.Unknown)
 	r.pulls.NoteJobs(v.observed)
 	r.nodeViews.note(v.prev.Key, v.observed.Members)
+}
+
+// stamp returns the stamp of this daemon's requests to hosts about the unit.
+func (r *unitRun) stamp() runtimes.Stamp {
+	epoch, leader := r.status.Leadership()
+	return runtimes.Stamp{Epoch: epoch, Leader: leader, Commit: r.view.prev.Revision, CorrelationID: r.view.prev.CorrelationID}
 }
 
 // choosePlan plans from the observed state to the state in force. A new instance waits
@@ -258,15 +266,14 @@ func (r *unitRun) restoreReview() {
 func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 	defer r.restoreReview()
 	v, p := &r.view, r.gated.plan
-	epoch, leader := r.status.Leadership()
 	credential := newCredential(v.operator(), r.now())
 	if !credential.Expires.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, credentialLife)
 		defer cancel()
 	}
-	stamp := runtimes.Stamp{Epoch: epoch, Leader: leader, Commit: v.prev.Revision, CorrelationID: v.prev.CorrelationID,
-		Credential: credential}
+	stamp := r.stamp()
+	stamp.Credential = credential
 	log, level := r.unitLog(v.prev), slog.LevelInfo
 	if r.resumed {
 		level = slog.LevelDebug // logged before, and repeated with each try

@@ -69,7 +69,7 @@ func statusOfDecision(key schema.Key, st *reconciler.State, prev *plan.Status, c
 		v.observed = *s.Observed
 	}
 	next := v.makeStatus()
-	next.Phase = s.Phase
+	next.Phase, next.Observed = s.Phase, s.Observed // with the members that actions begun since may have put on nodes
 	return next
 }
 

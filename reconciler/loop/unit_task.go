@@ -71,8 +71,9 @@ func (t *unitTask) recordStatus(v unitView) bool {
 	if u := v.observed; v.want != nil && isComplete(&u) { // an instance on a shared runtime has nothing of its own
 		next.Made = u.Unit == nil || u.Unit.Effective.SharedRuntime == ""
 	}
-	if t.inForce.current() != v.st {
-		return t.set(v.prev, next) // the new decision has recorded the attachments
+	if now := t.inForce.current(); now != v.st {
+		// The new decision has recorded the attachments. Where it places the unit elsewhere, nodes of v may be another unit's by now.
+		return sameUnit(now, v.st, v.prev.Key) && t.set(v.prev, next)
 	}
 	if t.status.Unit(v.prev.Key) != v.prev {
 		return false

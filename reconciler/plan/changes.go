@@ -19,9 +19,13 @@ var verbFields = []string{"desired_state", "key", "operator", "software_version"
 // changes lists the fields that configure changes between before and after. A nil unit
 // has no fields.
 func changes(before, after *Unit) []Change {
-	if before != nil && after != nil {
-		before, after = apart(before, after)
+	if before == nil || after == nil {
+		return differing(fields(before), fields(after))
 	}
+	if reflect.DeepEqual(&before.Effective, &after.Effective) { // as in most plans
+		return differing(nodeFields(before), nodeFields(after))
+	}
+	before, after = apart(before, after)
 	return differing(fields(before), fields(after))
 }
 
@@ -39,14 +43,12 @@ func apart(before, after *Unit) (*Unit, *Unit) {
 	return &b, &a
 }
 
-// fields flattens a unit. Instance fields have their JSON path as key. Each member has
-// its node as members.<name>, with its other facts below. A member that is added,
-// removed or moved is described by its node alone; see memberFields.
+// fields flattens a unit. Instance fields have their JSON path as key; for members see nodeFields.
 func fields(u *Unit) map[string]string {
-	out := map[string]string{}
 	if u == nil {
-		return out
+		return map[string]string{}
 	}
+	out := nodeFields(u)
 	inst := decode(u.Effective)
 	if m, ok := inst.(map[string]any); ok {
 		for _, f := range verbFields {
@@ -54,6 +56,13 @@ func fields(u *Unit) map[string]string {
 		}
 	}
 	flatten(out, "", inst, "")
+	return out
+}
+
+// nodeFields has the node of each member of a unit as members.<name>. A member that is added, removed or moved is described by
+// its node alone; see memberChanges.
+func nodeFields(u *Unit) map[string]string {
+	out := map[string]string{}
 	for _, m := range u.Members {
 		out["members."+m.Name] = m.Node
 	}
@@ -108,8 +117,7 @@ func differing(old, now map[string]string) []Change {
 
 // memberChanges lists the changed facts of a member that stays on its node.
 func memberChanges(before, after Member) []Change {
-	before.Reason = after.Reason
-	if reflect.DeepEqual(before, after) {
+	if isSameMember(before, after) {
 		return nil
 	}
 	old, now := map[string]string{}, map[string]string{}

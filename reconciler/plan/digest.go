@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"reflect"
 	"slices"
 )
 
@@ -70,15 +71,33 @@ func (m *maker) seal() {
 }
 
 // canonical returns a unit's canonical JSON. A plan holds a unit in several places;
-// each is encoded once, because a unit in a plan never changes.
+// each is encoded once, because a unit in a plan never changes. Equal units, such as the
+// applied and the desired one of most plans, are encoded once too.
 func (m *maker) canonical(u *Unit) []byte {
 	if u == nil {
 		return nil
 	}
-	if _, ok := m.written[u]; !ok {
-		m.written[u] = canonical(u)
+	if c, ok := m.written[u]; ok {
+		return c
 	}
+	for other, c := range m.written {
+		if isSameUnit(u, other) {
+			return c
+		}
+	}
+	m.written[u] = canonical(u)
 	return m.written[u]
+}
+
+// isSameUnit reports whether two units are deeply equal but for the reasons of their members, which are not in JSON.
+func isSameUnit(a, b *Unit) bool {
+	return (a.Members == nil) == (b.Members == nil) && slices.EqualFunc(a.Members, b.Members, isSameMember) &&
+		reflect.DeepEqual(&a.Effective, &b.Effective)
+}
+
+func isSameMember(a, b Member) bool {
+	a.Reason = b.Reason
+	return reflect.DeepEqual(&a, &b)
 }
 
 // actionID identifies an action by its effect. content is canonical JSON.

@@ -373,12 +373,16 @@ func (m *maker) leaves(s MemberState) string {
 // applied returns the unit as the control plane has to know it before it is configured: a
 // member that drains leaves without that, and is as desired.
 func (m *maker) applied() *Unit {
-	if m.plan.Before == nil {
-		return nil
+	leaves := func(was Member) bool {
+		s := m.states[was.Name]
+		return s.State == Draining && m.leaves(s) != ""
+	}
+	if m.plan.Before == nil || !slices.ContainsFunc(m.plan.Before.Members, leaves) {
+		return m.plan.Before
 	}
 	u := &Unit{Effective: m.plan.Before.Effective}
 	for _, was := range m.plan.Before.Members {
-		if s := m.states[was.Name]; s.State != Draining || m.leaves(s) == "" {
+		if !leaves(was) {
 			u.Members = append(u.Members, was)
 		} else if a, wanted := m.plan.After.Member(was.Name); wanted {
 			u.Members = append(u.Members, a)

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -109,7 +108,7 @@ func (o order) alsoNeeds(id string) order {
 // hold keeps unreachable members that should leave in the applied unit. Otherwise their
 // remains would be forgotten. A new member that needs the node of one alone is not part of it yet.
 func (m updateMaker) hold() {
-	if m.plan.Before == nil {
+	if m.plan.Before == nil || !slices.ContainsFunc(m.sorted(), func(s MemberState) bool { return s.State == Unreachable }) {
 		return
 	}
 	var members []Member
@@ -154,24 +153,9 @@ func (m updateMaker) reason() ([]Change, string) {
 		why = append(why, "no record of the applied configuration")
 	case len(cs) > 0:
 		why = append(why, "configuration changed")
-	case !sameNodes(m.applied(), m.plan.After):
-		why = append(why, "nodes changed")
 	}
 	if drift := m.drifted(); len(drift) > 0 {
 		why = append(why, "drift from the applied configuration: "+list(drift))
 	}
 	return cs, strings.Join(why, "; ")
-}
-
-// sameNodes reports whether two units have the same members on the same nodes. The
-// control plane knows the nodes of its members.
-func sameNodes(before, after *Unit) bool {
-	nodes := func(u *Unit) map[string]string {
-		out := map[string]string{}
-		for _, m := range u.Members {
-			out[m.Name] = m.Node
-		}
-		return out
-	}
-	return maps.Equal(nodes(before), nodes(after))
 }

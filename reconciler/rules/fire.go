@@ -101,7 +101,7 @@ func (h *History) fire(r *schema.HookRule, e plan.Event) (plan.Event, bool) {
 		return plan.Event{}, false
 	}
 	cooldown := time.Duration(r.Spec.CooldownSeconds) * time.Second
-	if hasFired && e.OccurredAt.Before(last.Add(cooldown)) {
+	if hasFired && e.OccurredAt.Sub(last).Abs() < cooldown { // the clock of another daemon may be behind
 		return plan.Event{}, false
 	}
 	return firingOf(r, e, s, about), true

@@ -107,6 +107,16 @@ func TestCooldownIsByRuleAndResource(t *testing.T) {
 	require.Len(t, firings(h, all, instanceEvent(event.InstanceFailed, "train", 300)), 1)
 }
 
+// A daemon whose clock is behind that of the one before silences no rule: only firings closer than the cooldown are left out.
+func TestCooldownEndsForAnEarlierClock(t *testing.T) {
+	for seconds, want := range map[int]int{0: 1, 99: 1, 101: 0} {
+		all := []*schema.HookRule{rule("r", onEvent(event.InstanceFailed), cooldown(seconds))}
+		h := rules.NewHistory()
+		require.Len(t, firings(h, all, instanceEvent(event.InstanceFailed, "train", 500)), 1)
+		require.Len(t, firings(h, all, instanceEvent(event.InstanceFailed, "train", 400)), want, "cooldown of %d s", seconds)
+	}
+}
+
 func TestRepeatedFailuresAreCountedByEventTime(t *testing.T) {
 	all := []*schema.HookRule{rule("twice", onFailures(2, 3600))}
 	for name, one := range map[string]struct {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
@@ -22,12 +21,12 @@ type checker struct {
 	epochs                    map[string]uint64 // of the last effect on each node
 	existed                   map[schema.Key]bool
 	wanted                    map[schema.Key]bool // by each commit of berth/in-force since the unit was made
-	healed                    time.Time
+	firings                   map[string]int      // outcomes of effects, by id of the effect
 }
 
 func newChecker() checker {
 	return checker{events: map[string]bool{}, records: map[string]bool{}, epochs: map[string]uint64{}, existed: map[schema.Key]bool{},
-		wanted: map[schema.Key]bool{}}
+		wanted: map[schema.Key]bool{}, firings: map[string]int{}}
 }
 
 // violate records that an invariant does not hold. The caller has the lock.
@@ -49,9 +48,13 @@ func (s *simulation) check() {
 		s.checkEvents(s.checker.batches)
 		s.checkHistory(s.checker.batches)
 		s.checkAudit(s.checker.batches)
+		if s.isWide {
+			s.checkRules(s.checker.batches)
+		}
 	}
 	for ; s.checker.effects < len(s.applied); s.checker.effects++ {
 		s.checkEffect(s.applied[s.checker.effects])
+		s.checkOperation(s.applied[s.checker.effects])
 	}
 }
 
@@ -166,10 +169,8 @@ func (s *simulation) checkAudit(n int) {
 		}
 		s.checker.records[r.RecordID] = true
 	}
-	var lines []audit.Line
-	for i, r := range b.Audit {
-		lines = append(lines, audit.Line{Record: r, File: fmt.Sprint("audit/", n), Number: i + 1})
-	}
+	lines := s.remote.audit[:s.remote.records[n]]
+	lines = lines[len(lines)-len(b.Audit):]
 	if len(lines) == 0 {
 		return
 	}
@@ -201,7 +202,7 @@ func (s *simulation) checkEffect(e effect) {
 
 // spoiled plants a fault into a commit of berth/status.
 func (s *simulation) spoiled(b reconciler.StatusBatch) reconciler.StatusBatch {
-	late := len(s.remote.batches) > 3
+	late, before := len(s.remote.batches) > 3, len(b.Events)
 	switch {
 	case s.plant == "event twice" && len(b.Events) > 0:
 		b.Events = append(slices.Clone(b.Events), b.Events[0])
@@ -209,6 +210,9 @@ func (s *simulation) spoiled(b reconciler.StatusBatch) reconciler.StatusBatch {
 	case s.plant == "event lost" && len(b.Events) > 0:
 		b.Revision.Sequence -= uint64(len(b.Events))
 		b.Events = nil
+	case s.plant == "firing lost":
+		b.Events = slices.DeleteFunc(slices.Clone(b.Events), func(e plan.Event) bool { return e.EventType == string(event.RuleFired) })
+		b.Revision.Sequence -= uint64(before - len(b.Events))
 	case s.plant == "status goes back" && late:
 		b.Revision.Commit = s.remote.main[0]
 	case s.plant == "epoch goes back" && late:

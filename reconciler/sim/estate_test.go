@@ -49,14 +49,25 @@ func treeOf(files map[string]string) *tree {
 	return known.(*tree)
 }
 
-var merged sync.Map // *tree by wishes
+// declared is what main says. Only a wide estate has a rule, and an operation.
+type declared struct {
+	wishes
+	operation
+	isWide bool
+}
 
-func (w wishes) tree() *tree {
+var merged sync.Map // *tree by declared
+
+func (w declared) tree() *tree {
 	if t, ok := merged.Load(w); ok {
 		return t.(*tree)
 	}
 	files := platformFiles()
-	for i, one := range w {
+	if w.isWide {
+		maps.Copy(files, ruleFiles())
+		maps.Copy(files, w.files())
+	}
+	for i, one := range w.wishes {
 		if one.exists {
 			files[fmt.Sprintf("tenants/physics/projects/lab/instances/unit-%d.yaml", i)] = one.text(i)
 		}

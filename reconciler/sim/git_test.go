@@ -33,6 +33,8 @@ type remote struct {
 	inForce  []string // tips, oldest first
 	statuses []reconciler.StatusTree
 	batches  []reconciler.StatusBatch
+	audit    []audit.Line // of all batches
+	records  []int        // of audit, up to each batch
 }
 
 func newRemote() *remote { return &remote{commits: map[string]*commit{}} }
@@ -54,11 +56,12 @@ func (r *remote) merge(t *tree) string {
 	return id
 }
 
-func last(ids []string) string {
-	if len(ids) == 0 {
-		return ""
+// last returns the last element, or the zero value.
+func last[T any](all []T) (none T) {
+	if len(all) == 0 {
+		return none
 	}
-	return ids[len(ids)-1]
+	return all[len(all)-1]
 }
 
 func statusID(n int) string {
@@ -248,21 +251,19 @@ func (m *mirror) ReadStatus(ctx context.Context, id string) (reconciler.StatusTr
 	return reconciler.StatusTree{}, reconciler.ErrNotFound
 }
 
-func (m *mirror) AuditTail(ctx context.Context, id string, _ time.Time, _ int) (lines []audit.Line, err error) {
+func (m *mirror) AuditTail(ctx context.Context, id string, _ time.Time, _ int) ([]audit.Line, error) {
 	if m.daemon.isDead(ctx) {
 		return nil, errGone
 	}
 	m.sim.mu.Lock()
 	defer m.sim.mu.Unlock()
-	for i, b := range m.sim.remote.batches {
-		for j, r := range b.Audit {
-			lines = append(lines, audit.Line{Record: r, File: fmt.Sprint("audit/", i), Number: j + 1})
-		}
-		if statusID(i+1) == id {
-			break
+	r := m.sim.remote
+	for i := len(r.records); i > 0; i-- {
+		if statusID(i) == id {
+			return r.audit[:r.records[i-1]:r.records[i-1]], nil
 		}
 	}
-	return lines, nil
+	return nil, nil
 }
 
 // WriteStatus writes by compare-and-swap.
@@ -273,10 +274,12 @@ func (m *mirror) WriteStatus(ctx context.Context, old string, b reconciler.Statu
 			return "", reconciler.ErrConflict
 		}
 		b = m.sim.spoiled(b)
-		next := reconciler.StatusTree{Revision: b.Revision, Things: map[schema.Key]*plan.ThingStatus{}, Reviews: map[int]*plan.Review{}}
+		next := reconciler.StatusTree{Things: map[schema.Key]*plan.ThingStatus{}, Reviews: map[int]*plan.Review{}}
 		if n := len(r.statuses); n > 0 {
-			next.Units = r.statuses[n-1].Units
-			maps.Copy(next.Things, r.statuses[n-1].Things)
+			next = r.statuses[n-1]
+		}
+		if next.Revision = b.Revision; len(b.Things)+len(b.Gone) > 0 {
+			next.Things = maps.Clone(next.Things)
 		}
 		for i := range b.Units {
 			next.Units = next.Units.With(&b.Units[i])
@@ -288,7 +291,10 @@ func (m *mirror) WriteStatus(ctx context.Context, old string, b reconciler.Statu
 			next.Units = next.Units.Without(k)
 			delete(next.Things, k)
 		}
-		r.statuses, r.batches = append(r.statuses, next), append(r.batches, b)
+		for i, record := range b.Audit {
+			r.audit = append(r.audit, audit.Line{Record: record, File: fmt.Sprint("audit/", len(r.batches)), Number: i + 1})
+		}
+		r.statuses, r.batches, r.records = append(r.statuses, next), append(r.batches, b), append(r.records, len(r.audit))
 		m.sim.traceBatch(b)
 		m.seen.Status = statusID(len(r.statuses))
 		m.sim.check()

@@ -22,12 +22,13 @@ func TestSimulationFindsPlantedFaults(t *testing.T) {
 		"no effect":         "I9",
 		"unknown is absent": "I11",
 		"audit lost":        "I12",
+		"firing lost":       "I13",
 	} {
 		t.Run(plant, func(t *testing.T) {
 			t.Parallel()
 			var all []string
 			for seed := uint64(1); seed <= 20; seed++ {
-				s, _ := play(t, seed, plant)
+				s, _ := play(t, seed, true, plant)
 				if slices.ContainsFunc(s.violations, func(v string) bool { return strings.HasPrefix(v, invariant+":") }) {
 					return
 				}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,7 +31,11 @@ func (h *hosts) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	fault := h.sim.call(ctx, h.daemon, "observe "+s.Key.Name, "lost", "slow")
 	obs := plan.Observed{Key: s.Key, Presence: plan.Unknown, Reason: "the host was not asked"}
 	if !h.daemon.isDead(ctx) && fault != "lost" {
-		obs = h.Runtime.Observe(ctx, s)
+		if err := h.fence(s); err != nil {
+			obs.Reason = err.Error()
+		} else {
+			obs = h.Runtime.Observe(ctx, s)
+		}
 	}
 	h.sim.mu.Lock()
 	defer h.sim.mu.Unlock()
@@ -114,13 +120,33 @@ func (h *hosts) admit(ctx context.Context, c *runtimes.Change) error {
 		c.Stamp.Epoch = 0
 		return nil
 	}
-	for n := range nodes {
-		if h.sim.epochs[n] > c.Stamp.Epoch {
+	return h.sim.raise(maps.Keys(nodes), c.Stamp.Epoch)
+}
+
+// fence makes the hosts that answer an observation refuse effects of earlier epochs.
+func (h *hosts) fence(s runtimes.Scope) error {
+	h.sim.mu.Lock()
+	defer h.sim.mu.Unlock()
+	nodes := map[string]bool{}
+	for _, m := range s.Members {
+		nodes[m.Node] = true
+	}
+	for _, n := range s.Candidates {
+		nodes[n.Key.Name] = true
+	}
+	maps.DeleteFunc(nodes, func(n string, _ bool) bool { return h.sim.lost[n] })
+	return h.sim.raise(maps.Keys(nodes), s.Stamp.Epoch)
+}
+
+// raise records an epoch at hosts, unless one of them knows a later one. The caller has the lock.
+func (s *simulation) raise(hosts iter.Seq[string], epoch uint64) error {
+	for n := range hosts {
+		if s.epochs[n] > epoch {
 			return fmt.Errorf("host %s: %w", n, runtimes.ErrStaleEpoch)
 		}
 	}
-	for n := range nodes {
-		h.sim.epochs[n] = c.Stamp.Epoch
+	for n := range hosts {
+		s.epochs[n] = epoch
 	}
 	return nil
 }

@@ -267,7 +267,8 @@ func (a *applier) stop() error {
 	if before == nil {
 		return fmt.Errorf("stop %s: the unit does not exist", a.key)
 	}
-	for _, m := range slices.Backward(before.Members) {
+	members := slices.Concat(before.Members, a.left(before))
+	for _, m := range slices.Backward(members) {
 		if err := a.step(m.Node, "stop "+m.Name, func(u *unit) {
 			if s, ok := u.Members[m.Name]; ok {
 				s.State = plan.Stopped
@@ -278,6 +279,22 @@ func (a *applier) stop() error {
 		}
 	}
 	return nil
+}
+
+// left returns the members that exist and are not in the record of the unit, by name: they have still to leave.
+func (a *applier) left(before *plan.Unit) (out []plan.Member) {
+	a.world.mu.Lock()
+	defer a.world.mu.Unlock()
+	u := a.world.units[a.key]
+	if u == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.Members)) {
+		if _, ok := before.Member(name); !ok {
+			out = append(out, plan.Member{Name: name, Node: u.Members[name].Node})
+		}
+	}
+	return out
 }
 
 // remove removes the members before the record, which after a crash lists the rest.

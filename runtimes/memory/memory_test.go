@@ -174,3 +174,24 @@ func TestMembersHaveReferences(t *testing.T) {
 	require.Len(t, obs.Members, 1)
 	require.Equal(t, map[string]string{"unit": "Instance t.p/i"}, obs.Members[0].References)
 }
+
+// A member that the record of its unit does not have any more, as it has still to leave, is stopped with the unit.
+func TestStopReachesMembersThatHaveToLeave(t *testing.T) {
+	t.Parallel()
+	w := memory.NewWorld()
+	rt := memory.New(w)
+	u := plan.Unit{Effective: schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lab", "train")}, Members: []plan.Member{
+		{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "ctl"}, {Name: "worker-0", Role: "worker", Node: "gpu-1"}}}
+	do := func(before, after *plan.Unit, a plan.Action) {
+		t.Helper()
+		a.ID, a.Key = string(a.Verb), u.Effective.Key
+		require.NoError(t, rt.Apply(t.Context(), runtimes.Change{Plan: &plan.Plan{Key: a.Key, Before: before, After: after}, Action: a,
+			Stamp: runtimes.Stamp{Epoch: 1, Leader: "me"}}))
+	}
+	do(nil, &u, plan.Action{Verb: plan.Create, Node: "ctl"})
+	do(&u, &u, plan.Action{Verb: plan.Join, Member: "worker-0", Node: "gpu-1"})
+	recorded := u
+	recorded.Members = u.Members[:1]
+	do(&recorded, nil, plan.Action{Verb: plan.Stop})
+	require.Contains(t, w.Fingerprint(u.Effective.Key), "worker-0 on gpu-1 is stopped")
+}

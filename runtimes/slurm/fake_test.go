@@ -46,6 +46,7 @@ type fakeHost struct {
 	answer func(run *runtimes.Run) (string, int)
 	// before is called before every operation; an error of it is the operation's.
 	before func(op runtimes.Op) error
+	asked  func(runtimes.Stamp)
 	// request is called before every request; an error of it is the request's.
 	request   func(ops []runtimes.Op) error
 	noCgroups bool // it has no control groups
@@ -76,8 +77,11 @@ func (f *fakeHosts) host(name string) *fakeHost {
 
 func (h *fakeHost) Name() string { return h.name }
 
-func (h *fakeHost) Do(ctx context.Context, _ runtimes.Stamp, ops ...runtimes.Op) ([]runtimes.Result, error) {
+func (h *fakeHost) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op) ([]runtimes.Result, error) {
 	var out []runtimes.Result
+	if h.asked != nil {
+		h.asked(stamp)
+	}
 	if h.request != nil {
 		if err := h.request(ops); err != nil {
 			return nil, err

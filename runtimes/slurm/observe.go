@@ -146,7 +146,7 @@ func (r *Runtime) readControlHosts(
 func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.Member) (*observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.env.timeouts.Look)
 	defer cancel()
-	c := newControl(r.env, m, s.Key, runtimes.Stamp{})
+	c := newControl(r.env, m, s.Key, s.Stamp)
 	ops := append(c.file().readOps(), statOp(repairedPaths(c.stack)...),
 		statOp(append([]string{c.stack.Munge().Key()}, writtenPaths(c.stack)...)...))
 	directories := len(ops)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -116,6 +117,27 @@ func TestLostControlHostIsUnknown(t *testing.T) {
 			require.True(t, strings.Contains(obs.Members[0].Detail, "does not answer"), obs.Members[0].Detail)
 		})
 	}
+}
+
+// Each request of an observation names the leader that observes: hosts refuse earlier ones from then on.
+func TestObservationNamesItsLeader(t *testing.T) {
+	c := newCluster(t)
+	stamp := runtimes.Stamp{Epoch: 7, Leader: "me"}
+	var mu sync.Mutex
+	asked := map[string]int{}
+	for _, h := range []*fakeHost{c.ctl, c.wk} {
+		h.asked = func(s runtimes.Stamp) {
+			mu.Lock()
+			defer mu.Unlock()
+			if asked[h.Name()]++; s != stamp {
+				asked["another leader"]++
+			}
+		}
+	}
+	c.rt.Observe(t.Context(), runtimes.Scope{Key: c.unit.Effective.Key, Members: c.unit.Members, Stamp: stamp})
+	require.Positive(t, asked["ctl"])
+	require.Positive(t, asked["gpu-1"])
+	require.NotContains(t, asked, "another leader")
 }
 
 // A program that berth-host does not compare is named with its size.

@@ -41,7 +41,7 @@ func TestEarlierEpochIsRefused(t *testing.T) {
 	require.Equal(t, runtimes.CodeRefused, at(0, runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "true", "x"}}}).Code)
 	require.Nil(t, at(5, write(path, "five")))
 	require.Equal(t, runtimes.CodeStaleEpoch, at(4, write(path, "four")).Code)
-	require.Nil(t, at(4, read(path)))
+	require.Equal(t, runtimes.CodeStaleEpoch, at(4, read(path)).Code)
 	require.Nil(t, at(5, write(path, "five again")))
 	require.Nil(t, at(7, f.effect()))
 	require.Equal(t, runtimes.CodeStaleEpoch, at(6, sleep("0")).Code)
@@ -49,6 +49,25 @@ func TestEarlierEpochIsRefused(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "epoch"), []byte("bad\n"), 0o600))
 	require.Equal(t, runtimes.CodeIO, at(9, write(path, "x")).Code, "an epoch that cannot be read lets nobody in")
+}
+
+// After a leader has read, no effect of an earlier one follows: what the leader found absent stays so. A person who reads deposes
+// nobody.
+func TestReadingLeaderDeposesEarlierOnes(t *testing.T) {
+	f := newFar(t)
+	path := f.path("open", "a")
+	at := func(epoch uint64, ops ...runtimes.Op) *agent.Fault {
+		f.Helper()
+		return f.ask(runtimes.Stamp{Epoch: epoch}, ops...).Fault
+	}
+	stat := runtimes.Op{Stat: &runtimes.Stat{Paths: []string{path}}}
+	require.Nil(t, at(0, stat))
+	require.Nil(t, at(1, f.effect()))
+	require.Nil(t, at(2, stat))
+	require.Equal(t, runtimes.CodeStaleEpoch, at(1, write(path, "late")).Code)
+	require.NoFileExists(t, path)
+	require.Nil(t, at(0, stat))
+	require.Nil(t, at(2, write(path, "now")))
 }
 
 // An epoch belongs to its first leader. Another leader of the epoch is always refused.

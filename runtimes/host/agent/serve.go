@@ -85,16 +85,19 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	}
 	resp := Response{ID: req.ID}
 	effects := a.effects(req.Ops)
+	if len(effects) > 0 || req.Stamp.Epoch > 0 && len(req.Ops) > 0 {
+		// Also a leader that only reads enters: no effect of an earlier one follows what it reads.
+		leave, err := a.leaders.enter(ctx, req.Stamp)
+		if err != nil {
+			resp.Fault = withOp(err, first(effects, req.Ops))
+			return resp
+		}
+		defer leave()
+	}
 	if len(effects) == 0 {
 		resp.Results, resp.Fault = a.doAll(ctx, req.Ops)
 		return resp
 	}
-	leave, err := a.leaders.enter(ctx, req.Stamp)
-	if err != nil {
-		resp.Fault = withOp(err, effects[0])
-		return resp
-	}
-	defer leave()
 	// Recorded before any effect, with one sync for all of them.
 	if err := a.ledger.record(ctx, req.Stamp, effects...); err != nil {
 		resp.Fault = withOp(err, "ledger")
@@ -112,6 +115,14 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 		_ = a.ledger.record(context.WithoutCancel(ctx), req.Stamp, runtimes.StoppedAt+resp.Fault.Op+": "+string(resp.Fault.Code))
 	}
 	return resp
+}
+
+// first summarizes the first effect of a request, or the first operation of one without an effect.
+func first(effects []string, ops []runtimes.Op) string {
+	if len(effects) > 0 {
+		return effects[0]
+	}
+	return Summary(ops[0])
 }
 
 // effects summarizes the operations that have an effect or give away a secret.

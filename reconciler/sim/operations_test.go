@@ -1,0 +1,81 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// operation is the operation on a member that main asks for; the zero value is none. It goes with the next change of its unit.
+type operation struct {
+	number       int // of the operations so far
+	unit         int
+	verb, member string
+}
+
+func (o operation) key() schema.Key {
+	return schema.Key{Kind: schema.KindMemberOperation, Tenant: "physics", Project: "lab", Name: fmt.Sprint("operation-", o.number)}
+}
+
+func (o operation) files() map[string]string {
+	if o.verb == "" {
+		return nil
+	}
+	return map[string]string{"tenants/physics/projects/lab/operations/" + o.key().Name + ".yaml": fmt.Sprintf(`apiVersion: berth/v1
+kind: MemberOperation
+metadata: {name: %s}
+spec: {instance: unit-%d, operation: %s, member: %s, reason: a fan is loud}
+`, o.key().Name, o.unit, o.verb, o.member)}
+}
+
+// operate draws the next operation, on a member that main declares. The caller has the lock.
+func (s *simulation) operate(r *rand.Rand) {
+	verb, unit, worker := []string{"restart", "drain", "replace"}[r.IntN(3)], r.IntN(instances), r.IntN(2)
+	w := s.want.wishes[unit]
+	if !w.exists || w.stopped || w.workers <= worker {
+		return
+	}
+	s.want.operation = operation{s.want.number + 1, unit, verb, fmt.Sprint("worker-", worker)}
+	s.tracef("merge: %s %s of unit-%d: %s", verb, s.want.member, unit, s.remote.merge(s.want.tree()))
+}
+
+// checkOperation: an operation that is over on berth/status has no further effect (I14).
+func (s *simulation) checkOperation(e effect) {
+	op := e.action.Operation
+	if op == nil || len(s.remote.statuses) == 0 {
+		return
+	}
+	key := schema.Key{Kind: schema.KindMemberOperation, Tenant: "physics", Project: "lab", Name: op.Name}
+	if t := last(s.remote.statuses).Things[key]; isOver(t) {
+		s.violate("I14", "%s of %s for %s, which is %s", e.action.Verb, e.unit, key, t.Phase)
+	}
+}
+
+func isOver(t *plan.ThingStatus) bool {
+	if t == nil {
+		return false
+	}
+	switch plan.OperationPhase(t.Phase) {
+	case plan.OperationDone, plan.OperationFailed, plan.OperationExpired:
+		return true
+	}
+	return false
+}
+
+// pending returns the operation that is not over; "" if there is none. The caller has the lock.
+func (s *simulation) pending() string {
+	used := 0
+	for _, w := range s.want.wishes {
+		used += w.workers
+	}
+	if s.want.verb == "" || s.want.verb == "replace" && used == workers { // no node is free to move to
+		return ""
+	}
+	t := last(s.remote.statuses).Things[s.want.operation.key()]
+	if isOver(t) {
+		return ""
+	}
+	return fmt.Sprintf("%s of %s should be over: %+v", s.want.verb, s.want.member, t)
+}
