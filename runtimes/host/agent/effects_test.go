@@ -68,6 +68,12 @@ func TestReadingLeaderDeposesEarlierOnes(t *testing.T) {
 	require.NoFileExists(t, path)
 	require.Nil(t, at(0, stat))
 	require.Nil(t, at(2, write(path, "now")))
+
+	// A host that cannot record its leader, such as one with a full disk, is read all the same, and takes no effect.
+	require.NoError(t, os.Remove(filepath.Join(f.state, "epoch")))
+	require.NoError(t, os.Mkdir(filepath.Join(f.state, "epoch"), 0o755))
+	require.Nil(t, at(3, stat))
+	require.NotNil(t, at(3, write(path, "later")))
 }
 
 // An epoch belongs to its first leader. Another leader of the epoch is always refused.

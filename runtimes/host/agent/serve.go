@@ -88,11 +88,14 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	if len(effects) > 0 || req.Stamp.Epoch > 0 && len(req.Ops) > 0 {
 		// Also a leader that only reads enters: no effect of an earlier one follows what it reads.
 		leave, err := a.leaders.enter(ctx, req.Stamp)
-		if err != nil {
+		switch {
+		case err == nil:
+			defer leave()
+		case len(effects) > 0 || isStale(err) || ctx.Err() != nil:
 			resp.Fault = withOp(err, first(effects, req.Ops))
 			return resp
+		default: // a host that cannot record a leader, such as one with a full disk, is observed all the same, and has no effect
 		}
-		defer leave()
 	}
 	if len(effects) == 0 {
 		resp.Results, resp.Fault = a.doAll(ctx, req.Ops)
@@ -115,6 +118,12 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 		_ = a.ledger.record(context.WithoutCancel(ctx), req.Stamp, runtimes.StoppedAt+resp.Fault.Op+": "+string(resp.Fault.Code))
 	}
 	return resp
+}
+
+// isStale reports whether a request came from a leader that was deposed.
+func isStale(err error) bool {
+	var f *Fault
+	return errors.As(err, &f) && f.Code == runtimes.CodeStaleEpoch
 }
 
 // first summarizes the first effect of a request, or the first operation of one without an effect.
