@@ -67,7 +67,8 @@ func TestChangesWaitForTheirHour(t *testing.T) {
 	clock.set(now)
 	w.start(func(o *loop.Options) { o.Now = clock.now })
 	const policy = "tenants/physics/policy.yaml"
-	w.put(map[string]string{policy: "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_hourly_changes_per_project: 1}\n"})
+	w.put(map[string]string{policy: "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\n" +
+		"spec: {max_hourly_changes_per_project: 1}\n"})
 	w.run(1)
 	path, text := instance("train", 2)
 	w.put(map[string]string{path: text})

@@ -155,7 +155,7 @@ const (
 	CodeBackend           BlockedCode = "runtime.changed"     // No backend takes over a unit of another.
 	CodeUnverified        BlockedCode = "artifact.unverified" // Bytes of the version are missing, or differ from the reviewed ones.
 	CodeReviewPending     BlockedCode = "review.pending"      // The pull request of the change is not known yet.
-	CodeRate              BlockedCode = "change.rate"         // As many changes of the project or tenant have begun as policy allows in an hour.
+	CodeRate              BlockedCode = "change.rate"         // Policy allows no further change in this hour.
 	CodeStale             BlockedCode = "plan.stale"          // The plan differs from the reviewed one, and no user has approved it.
 	CodeDenied            BlockedCode = "policy.denied"       // A rule denies the unit.
 	CodeNoNode            BlockedCode = "place.no_node"       // No node fits a missing member.
