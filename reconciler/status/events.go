@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,7 +47,55 @@ func unitEvents(prev, next *plan.Status, now time.Time) []plan.Event {
 	case event.InstanceResumed:
 		out = slices.Insert(out, 0, e)
 	}
+	if e, ok := movedEvent(prev, next, now); ok {
+		out = append(out, e)
+	}
 	return out
+}
+
+// movedEvent returns the event about members that are placed on other nodes than before, if there are any. The same move made
+// again after a crash has the same id.
+func movedEvent(prev, next *plan.Status, now time.Time) (plan.Event, bool) {
+	var names []string
+	moves := fnv.New32a()
+	for _, m := range next.Members {
+		if was := lastNode(prev, m.Name); was != "" && m.Node != "" && was != m.Node {
+			names = append(names, m.Name)
+			fmt.Fprintln(moves, m.Name, m.Node)
+		}
+	}
+	if len(names) == 0 {
+		return plan.Event{}, false
+	}
+	p := event.Moved{
+		OrgID: next.Key.Tenant, ProjectID: next.Key.ProjectID(), AppSlug: next.App, ResourceName: next.Key.ResourceName(),
+		Status: string(next.Phase), Members: strings.Join(names, ", "), Revision: next.Revision,
+	}
+	if next.Key.Kind == schema.KindSharedRuntime {
+		p.SharedRuntimeID = schema.ID(next.UID, next.Key)
+	} else {
+		p.AppInstanceID = schema.ID(next.UID, next.Key)
+	}
+	fmt.Fprintln(moves, next.Attempt)
+	return NewEvent(event.MembersMoved, next.Key, next.Revision, int(moves.Sum32()), next.CorrelationID, p, now), true
+}
+
+// lastNode returns the node of a member by a status, which may be nil: that where it is placed, or that where it is while it waits
+// for another one.
+func lastNode(s *plan.Status, member string) string {
+	if s == nil {
+		return ""
+	}
+	for _, m := range s.Members {
+		if m.Name == member && m.Node != "" {
+			return m.Node
+		}
+	}
+	if s.Observed == nil {
+		return ""
+	}
+	m, _ := s.Observed.Unit.Member(member)
+	return m.Node
 }
 
 // phaseEvent returns the event of a change of phase, if there is one. The same

@@ -32,7 +32,8 @@ const (
 	InstanceSuspended Type = "berth.instance.suspended"
 	InstanceResumed   Type = "berth.instance.resumed"
 
-	JobsLost Type = "berth.jobs.lost"
+	MembersMoved Type = "berth.members.moved"
+	JobsLost     Type = "berth.jobs.lost"
 
 	ArtifactRegistered Type = "apps.artifact.registered"
 	ArtifactPromoted   Type = "apps.artifact.promoted"
@@ -130,6 +131,19 @@ type LostJobs struct {
 	Status          string `json:"status" doc:"phase of the unit"`
 	Jobs            string `json:"jobs" doc:"ids of the jobs, separated by commas: at most 100, then how many more"`
 	Users           string `json:"users" doc:"their users, separated by commas"`
+	Revision        string `json:"revision" doc:"commit of the configuration that the unit follows"`
+}
+
+// Moved is the payload of MembersMoved. It names no node: projects read it.
+type Moved struct {
+	OrgID           string `json:"org_id" doc:"tenant; empty: the platform owns the shared runtime"`
+	ProjectID       string `json:"project_id" doc:"<tenant>.<project> of the instance; empty: it is a shared runtime"`
+	AppSlug         string `json:"app_slug" doc:"app of the unit"`
+	AppInstanceID   string `json:"app_instance_id" doc:"the instance's uid if it has one, else its name; empty: it is a shared runtime"`
+	SharedRuntimeID string `json:"shared_runtime_id" doc:"the shared runtime's uid if it has one, else its name; empty: it is an instance"`
+	ResourceName    string `json:"resource_name" doc:"<tenant>.<project>/<name> or <tenant>/<name> of the unit"`
+	Status          string `json:"status" doc:"phase of the unit"`
+	Members         string `json:"members" doc:"members that got another node, separated by commas"`
 	Revision        string `json:"revision" doc:"commit of the configuration that the unit follows"`
 }
 
@@ -303,6 +317,8 @@ func Definitions() []Definition {
 			schema.KindInstance, "", Suspension{}},
 		{InstanceResumed, "An instance is no longer left alone: neither a document nor a pause of the estate suspends it.",
 			schema.KindInstance, "", Suspension{}},
+		{MembersMoved, "Members of a unit got other nodes: after a change or an operation, or because their nodes are lost.",
+			schema.KindInstance, "", Moved{}},
 		{JobsLost, "The scheduler does not know jobs any more that it lost in a crash; they have ended.", schema.KindInstance, "",
 			LostJobs{}},
 		{ArtifactRegistered, "An artifact was found at its source with the digest that is declared.", schema.KindArtifact, "registered",
@@ -357,6 +373,7 @@ func (t Type) EngineName() string {
 	return map[Type]string{
 		NodeReady: "NodeReady", NodeNotReady: "NodeNotReady", NodeLost: "NodeLost",
 		InstanceRunning: "WorkloadScheduled", InstanceFailed: "WorkloadFailed", RetryTriggered: "RetryTriggered",
+		MembersMoved: "Rescheduled",
 	}[t]
 }
 

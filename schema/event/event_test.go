@@ -94,7 +94,7 @@ func TestEngineEventsHaveTheirNames(t *testing.T) {
 			require.Equal(t, name, document["x-engine-event"])
 		}
 	}
-	require.ElementsMatch(t, strings.Fields("NodeReady NodeNotReady NodeLost WorkloadScheduled WorkloadFailed RetryTriggered"), got)
+	require.ElementsMatch(t, strings.Fields("NodeReady NodeNotReady NodeLost WorkloadScheduled WorkloadFailed RetryTriggered Rescheduled"), got)
 }
 
 // schemaOf returns the JSON Schema of one event, envelope and payload.
