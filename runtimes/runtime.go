@@ -21,8 +21,8 @@ type Scope struct {
 	Candidates []*schema.Node
 	// Instance is the wanted instance, or nil.
 	Instance *schema.EffectiveUnit
-	// Stamp is the leader that asks. A host that answers refuses earlier leaders from then on: otherwise an effect of one that is
-	// still on its way could make what the answer says is absent. The zero value, of a person who asks, deposes nobody.
+	// Stamp is the leader that asks. A host that answers refuses earlier leaders from then on. Otherwise a late effect of one could
+	// create what this observation reports as absent. The zero value, of a person or a paused daemon, deposes nobody.
 	Stamp Stamp
 }
 

@@ -33,9 +33,8 @@ func Estate(documents int) map[string]string {
 	return e.make()
 }
 
-// Estate is an estate of a shape, by path. Each fifth node is for control planes. An instance in
-// several has a worker with GPUs, which has a node to itself: as many as have a node, with one
-// node in ten left over.
+// Estate is an estate of a shape, by path. Each fifth node is for control planes. Every n-th
+// instance has a worker with GPUs on a node of its own; one node in ten stays free.
 func (s Shape) Estate() map[string]string { return newEstate(s).make() }
 
 // Tenant is the name of the i-th tenant.

@@ -63,7 +63,7 @@ func (q *Queue[T]) PopIf(may func(owner string, item T) bool) (item T, ok bool) 
 	return q.pop(true, may)
 }
 
-// PopFirstIf is PopIf for the items that PushFirst added. It costs little for each owner without one.
+// PopFirstIf is PopIf for the items that PushFirst added. Owners without such an item are skipped.
 func (q *Queue[T]) PopFirstIf(may func(owner string, item T) bool) (item T, ok bool) {
 	return q.pop(false, may)
 }

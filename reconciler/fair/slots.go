@@ -5,10 +5,14 @@ import (
 	"sync"
 )
 
-// MayTake reports whether an owner that has some of size places may take one more while the owners together have all: it may if
-// it has less than three times as many as are free. So one owner takes three quarters of the places, two take three sevenths
-// each, and of n owners that take what they may, the next one finds one place in 3n+1 free, however long they keep theirs.
-func MayTake(some, all, size int) bool { return some < 3*(size-all) }
+// MayTake reports whether an owner that has some of size places may take one more while the owners together have all. An owner takes
+// another place only while it holds fewer than three times as many as are free, and the last one of four or more goes to an owner that
+// has none.
+// So one owner takes three quarters of the places at most, and of eight places two owners leave one, however long they keep theirs.
+func MayTake(some, all, size int) bool {
+	free := size - all
+	return some == 0 && free > 0 || some < 3*free && (free > 1 || size < 4)
+}
 
 // Slots are a bounded number of slots. Owners take turns at them, and take what MayTake gives them. It is
 // safe for concurrent use.

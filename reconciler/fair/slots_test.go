@@ -90,21 +90,23 @@ func TestCancelledWaiterTakesNoSlot(t *testing.T) {
 	})
 }
 
-// However long one owner keeps its slots, or each of two, another one finds a free slot.
+// However long owners keep their slots, another one finds a free slot, also if each owner took what it may before the next came.
 func TestOwnerKeepsNoMoreThanItsSlots(t *testing.T) {
-	for size, owners := range map[int]int{4: 1, 8: 2, 64: 8} {
+	for size, owners := range map[int]int{4: 1, 8: 2, 64: 3} {
 		synctest.Test(t, func(t *testing.T) {
 			s := fair.NewSlots(size)
 			ctx, cancel := context.WithCancel(t.Context())
-			for i := range 10 * size {
-				go func() {
-					if give, err := s.Take(ctx, fmt.Sprint("large-", i%owners)); err == nil {
-						<-ctx.Done()
-						give()
-					}
-				}()
+			for i := range owners {
+				for range 10 * size {
+					go func() {
+						if give, err := s.Take(ctx, fmt.Sprint("large-", i)); err == nil {
+							<-ctx.Done()
+							give()
+						}
+					}()
+				}
+				synctest.Wait()
 			}
-			synctest.Wait()
 			began := time.Now()
 			for range 10 {
 				give, err := s.Take(t.Context(), "small")
@@ -117,7 +119,7 @@ func TestOwnerKeepsNoMoreThanItsSlots(t *testing.T) {
 	}
 }
 
-// An owner that is alone has three quarters of the places, two have three sevenths each.
+// An owner that is alone has three quarters of the places; two that take turns have three sevenths each.
 func TestOwnersTakeWhatIsTheirs(t *testing.T) {
 	for owners, each := range map[int]int{1: 48, 2: 27, 3: 19} {
 		taken, all := make([]int, owners), 0
@@ -131,4 +133,8 @@ func TestOwnersTakeWhatIsTheirs(t *testing.T) {
 			require.InDelta(t, each, n, 1)
 		}
 	}
+	require.True(t, fair.MayTake(0, 0, 1))
+	require.False(t, fair.MayTake(0, 1, 1))
+	require.False(t, fair.MayTake(1, 7, 8), "the last place is for an owner that has none")
+	require.True(t, fair.MayTake(0, 7, 8))
 }

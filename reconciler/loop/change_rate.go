@@ -15,7 +15,7 @@ import (
 type changeRate struct {
 	mu      sync.Mutex
 	begun   map[string][]time.Time // in the last hour, in order, by owner
-	counted map[schema.Key]string  // revision of the last change of a unit that was counted
+	counted map[schema.Key]string  // the revision of each unit that was counted, or needs no more to be
 }
 
 func newChangeRate() *changeRate {
@@ -46,6 +46,13 @@ func (c *changeRate) begin(key schema.Key, revision string, bounds []policy.Boun
 	return nil, 0
 }
 
+// note marks the revision of a unit that is as declared: whatever is done about it later is a repair.
+func (c *changeRate) note(key schema.Key, revision string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counted[key] = revision
+}
+
 // forget removes a unit that is gone.
 func (c *changeRate) forget(key schema.Key) {
 	c.mu.Lock()
@@ -53,10 +60,17 @@ func (c *changeRate) forget(key schema.Key) {
 	delete(c.counted, key)
 }
 
-// limitRate lets a change wait that would exceed the rate of its project or tenant. Repairs and operations are no changes.
+// limitRate lets a change wait that would exceed the rate of its project or tenant. Stops and deletions never wait, and neither do
+// repairs and operations, which are no changes.
 func (r *unitRun) limitRate() {
 	v, key := &r.view, r.view.prev.Key
-	if !hasChange(r.gated.plan) || r.gated.isKept() || key.Tenant == "" {
+	if key.Tenant == "" || v.want == nil || v.want.DesiredState == schema.DesiredStopped {
+		return
+	}
+	if len(r.gated.plan.Actions) == 0 && v.converged() {
+		r.rate.note(key, v.prev.Revision)
+	}
+	if !hasChange(r.gated.plan) || r.gated.isKept() {
 		return
 	}
 	exceeded, wait := r.rate.begin(key, v.prev.Revision, policy.ChangesPerHour(v.st.Desired, key.Tenant, key.Project), r.now())
@@ -66,9 +80,10 @@ func (r *unitRun) limitRate() {
 	if r.gated.approved != nil { // it is compared again when its turn comes
 		r.gated.review, r.gated.approved = r.gated.approved, nil
 	}
+	r.gated.stopped = r.gated.stopped || v.prev.Phase == plan.PhaseStopped // its members stay stopped until its change begins
 	r.gated.again = min(wait, r.interval)
 	r.gated = r.gated.keep(plan.Blocked{Code: plan.CodeRate, Wait: true, Message: fmt.Sprintf(
-		"as many changes of %s as policy allows in an hour have begun: %d (%s); the next one begins at %s", exceeded.Owner, exceeded.Most,
+		"change waits: policy allows %s %d in an hour (%s); the next place is free at %s", exceeded.Owner, exceeded.Most,
 		exceeded.Source.Place(), r.now().Add(wait).UTC().Format(time.RFC3339))})
 }
 

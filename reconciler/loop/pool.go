@@ -31,7 +31,7 @@ const (
 //     run in the order they came.
 //
 //   - The items of a tenant take at most the share of the places that fair.MayTake gives them, and those that were
-//     slow the last time as many places of their own line. So the items of few tenants never hold all workers.
+//     slow the last time have a line and places of their own. The last place is for a tenant that has none.
 //
 //   - An item that takes longer than slow gives its worker to the next item and
 //     runs on beside them, up to maxHanging such items. Beyond that it keeps its

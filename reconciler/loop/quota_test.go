@@ -74,11 +74,23 @@ func TestChangesWaitForTheirHour(t *testing.T) {
 	w.put(map[string]string{path: text})
 	w.eventually("the next change waits", func() bool {
 		c := w.status("train").Condition(plan.ConditionReady)
-		return c != nil && strings.Contains(c.Message, "as many changes of physics.lab as policy allows in an hour have begun: 1 ("+policy+":4)")
+		return c != nil && strings.Contains(c.Message, "change waits: policy allows physics.lab 1 in an hour ("+policy+":4)")
 	})
 	starts := w.world.Calls("start")
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("a repair does not wait", func() bool { return w.world.Calls("start") > starts })
+	w.put(map[string]string{path: strings.Replace(text, "  app: batch\n", "  app: batch\n  desired_state: stopped\n", 1)})
+	w.eventually("a stop does not wait", w.phase("train", plan.PhaseStopped))
+	w.put(map[string]string{path: text})
+	w.eventually("the start waits, and starts nothing before", func() bool {
+		c := w.status("train").Condition(plan.ConditionReady)
+		return c != nil && strings.Contains(c.Message, "change waits") && w.status("train").Revision == w.git.Tip("main")
+	})
+	for _, m := range w.status("train").Members {
+		require.NotEqual(t, plan.Running, m.State, m.Name)
+	}
 	clock.set(now.Add(time.Hour))
 	w.eventually("its hour has come", w.running("train", 2))
+	w.put(nil, path)
+	w.eventually("a deletion does not wait", func() bool { return w.world.Calls("delete") > 0 })
 }

@@ -123,7 +123,7 @@ func nodesOf(s *plan.Status) map[string]bool {
 	return nodes
 }
 
-// hasNewMemberToReplace returns true if a member joined that an operation has leave its node: only now it can be placed elsewhere.
+// hasNewMemberToReplace returns true if a member joined for which an operation replace waits: only now can it be placed elsewhere.
 func hasNewMemberToReplace(prev, next *plan.Status) bool {
 	node := func(s *plan.Status, member string) string { // where it has joined; "": nowhere
 		if s == nil || s.Observed == nil {

@@ -113,7 +113,9 @@ func (r *unitRun) observe(ctx context.Context) {
 		return
 	}
 	scope := v.scope()
-	scope.Stamp = r.stamp()
+	if v.pauseReason() == "" { // a paused daemon, such as a rehearsal on a copy of the estate, deposes nobody
+		scope.Stamp = r.stamp()
+	}
 	v.observed = r.runtime.Observe(ctx, scope)
 	backend := v.prev.RuntimeBackend
 	if v.want != nil {

@@ -72,7 +72,7 @@ func (t *unitTask) recordStatus(v unitView) bool {
 		next.Made = u.Unit == nil || u.Unit.Effective.SharedRuntime == ""
 	}
 	if now := t.inForce.current(); now != v.st {
-		// The new decision has recorded the attachments. Where it places the unit elsewhere, nodes of v may be another unit's by now.
+		// The new decision has recorded the attachments. If it moved the unit, another unit may use the old nodes now.
 		return sameUnit(now, v.st, v.prev.Key) && t.set(v.prev, next)
 	}
 	if t.status.Unit(v.prev.Key) != v.prev {

@@ -3,8 +3,8 @@
 // and those that once found a fault.
 //
 // The estate of new schedules is wide: it has a rule with a webhook, and the clocks of its hosts are off. With
-// BERTH_OPERATIONS=yes people also ask for operations on members. Those that found a fault
-// before play in the estate of then, because each further call moves what follows.
+// BERTH_OPERATIONS=yes people also ask for operations on members. Past
+// schedules use the earlier estate: any added call would change them.
 //
 // One whole number is the seed of a schedule: of what people merge, and of each fault. A fault belongs to a call by its kind,
 // daemon and count, so that it does not move when other calls do. What falls into one instant of virtual time may still run

@@ -23,8 +23,8 @@ func play(t *testing.T, seed uint64, isWide bool, plant string) (s *simulation, 
 	return s, virtual
 }
 
-// Schedules that once violated an invariant hold it. Each is of a fault of Berth that was mended, and plays in the estate without a
-// rule that found it.
+// Schedules that once violated an invariant hold it. Each is of a fault of Berth that was mended, and runs in the
+// estate without rules, in which it was found.
 func TestSimulatedPastFaults(t *testing.T) {
 	for seed, fault := range map[uint64]string{
 		20261132:       "a unit that was declared again while it was deleted counted as lost",

@@ -284,7 +284,7 @@ func (s *simulation) converge() {
 		s.violate("I9", "%s after the last fault: %s", healing, differs)
 		return
 	}
-	s.rest()
+	s.awaitQuiet()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d := s.difference(); d != "" {
@@ -292,8 +292,8 @@ func (s *simulation) converge() {
 	}
 }
 
-// rest waits, in a bubble, until no commit and no action comes for quietFor. The record of a repair may come until lateWrite.
-func (s *simulation) rest() {
+// awaitQuiet waits, in a bubble, until no commit and no action comes for quietFor. The record of a repair may come until lateWrite.
+func (s *simulation) awaitQuiet() {
 	converged, since := time.Now(), time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

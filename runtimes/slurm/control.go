@@ -37,7 +37,7 @@ type control struct {
 	stack profile.Stack
 	rec   record // the wanted record
 	disk  record // the record on the host
-	// ends: the jobs end even if accounting is lost: the unit is being deleted, or a person gave up its usage.
+	// ends: jobs are ended even if accounting is lost: the unit is being deleted, or an operation abandoned its usage.
 	ends bool
 
 	installed installation

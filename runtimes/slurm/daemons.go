@@ -48,7 +48,7 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 	return fmt.Errorf("accounting is down, and slurmctld serves without it: %w", down)
 }
 
-// endAbandonment ends what a person said about usage: accounting serves.
+// endAbandonment clears UsageAbandoned once accounting serves.
 func (c stackDaemons) endAbandonment(ctx context.Context) error {
 	if !c.disk.UsageAbandoned {
 		return nil

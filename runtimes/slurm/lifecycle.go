@@ -189,13 +189,16 @@ func (c lifecycle) stop(ctx context.Context) error {
 func (c lifecycle) recordLastUsage(ctx context.Context, down error) error {
 	ended, err := c.lastUsage(ctx, down)
 	if c.givesUp(ctx, err) {
-		c.log.Warn("usage of jobs given up", "cluster", c.stack.Cluster, "operation", plan.AbandonUsage, "reason", err.Error())
+		c.log.Warn("usage abandoned", "cluster", c.stack.Cluster, "operation", plan.AbandonUsage, "reason", err.Error())
 		return nil
 	}
-	if err != nil || len(ended) == 0 {
-		return err
+	if err == nil && len(ended) > 0 {
+		err = c.keepUsage(ctx, ended)
 	}
-	return c.keepUsage(ctx, ended)
+	if err == nil {
+		err = c.daemons.endAbandonment(ctx)
+	}
+	return err
 }
 
 // lastUsage returns what all jobs used. Nothing repairs the daemons of a unit that is to stop, so accounting that does not run is
@@ -378,9 +381,11 @@ func (c lifecycle) dropDatabase(ctx context.Context) error {
 	return err
 }
 
-// givesUp reports whether an error of accounting holds up neither a stop nor a deletion, because a person gave up the usage.
+// givesUp returns true if a stop or deletion ignores an error of accounting, because an operation abandoned the usage. What comes by
+// itself, such as the end of a job that accounting still lacks, is waited for all the same.
 func (c lifecycle) givesUp(ctx context.Context, err error) bool {
-	return err != nil && c.rec.UsageAbandoned && !isContactLost(err) && !errors.Is(err, runtimes.ErrStaleEpoch) && ctx.Err() == nil
+	return err != nil && c.rec.UsageAbandoned && !isContactLost(err) && !errors.Is(err, runtimes.ErrStaleEpoch) &&
+		!errors.Is(err, runtimes.ErrWaiting) && ctx.Err() == nil
 }
 
 // leave removes a worker: it drains the node, ends its jobs as on_jobs says, stops slurmd

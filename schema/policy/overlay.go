@@ -194,14 +194,14 @@ func maxGPUs() maximum {
 	return maximum{"max_gpus_per_instance", func(l layer) *int { return l.MaxGPUsPerInstance }}
 }
 
-// rate is a maximum of what happens in a time, or waits at a time: of a project, and of a tenant with all its projects.
-type rate struct {
+// ownerMaximum is a maximum for a project, and one for its tenant with all projects.
+type ownerMaximum struct {
 	key     string // without the owner
 	project func(layer) *int
 	tenant  func(layer) *int
 }
 
-func (r rate) of(tenant bool) maximum {
+func (r ownerMaximum) of(tenant bool) maximum {
 	if tenant {
 		return maximum{r.key + "_per_tenant", r.tenant}
 	}
@@ -209,26 +209,26 @@ func (r rate) of(tenant bool) maximum {
 }
 
 // maxWaiting is the maximum of operations that are not done.
-func maxWaiting() rate {
-	return rate{"max_waiting_operations", func(l layer) *int { return l.MaxWaitingOperationsPerProject },
+func maxWaiting() ownerMaximum {
+	return ownerMaximum{"max_waiting_operations", func(l layer) *int { return l.MaxWaitingOperationsPerProject },
 		func(l layer) *int { return l.MaxWaitingOperationsPerTenant }}
 }
 
 // maxGPUHours is the maximum of GPU hours in a month.
-func maxGPUHours() rate {
-	return rate{"max_monthly_gpu_hours", func(l layer) *int { return l.MaxMonthlyGPUHoursPerProject },
+func maxGPUHours() ownerMaximum {
+	return ownerMaximum{"max_monthly_gpu_hours", func(l layer) *int { return l.MaxMonthlyGPUHoursPerProject },
 		func(l layer) *int { return l.MaxMonthlyGPUHoursPerTenant }}
 }
 
 // maxChanges is the maximum of changes that begin in an hour.
-func maxChanges() rate {
-	return rate{"max_hourly_changes", func(l layer) *int { return l.MaxHourlyChangesPerProject },
+func maxChanges() ownerMaximum {
+	return ownerMaximum{"max_hourly_changes", func(l layer) *int { return l.MaxHourlyChangesPerProject },
 		func(l layer) *int { return l.MaxHourlyChangesPerTenant }}
 }
 
 // maxRequests is the maximum of requests of service accounts in a minute.
-func maxRequests() rate {
-	return rate{"max_api_requests_per_minute", func(l layer) *int { return l.MaxAPIRequestsPerMinutePerProject },
+func maxRequests() ownerMaximum {
+	return ownerMaximum{"max_api_requests_per_minute", func(l layer) *int { return l.MaxAPIRequestsPerMinutePerProject },
 		func(l layer) *int { return l.MaxAPIRequestsPerMinutePerTenant }}
 }
 
@@ -238,7 +238,7 @@ func maxima() []maximum {
 	for _, q := range quotas() {
 		out = append(out, q.maximum)
 	}
-	for _, r := range []rate{maxWaiting(), maxGPUHours(), maxChanges(), maxRequests()} {
+	for _, r := range []ownerMaximum{maxWaiting(), maxGPUHours(), maxChanges(), maxRequests()} {
 		out = append(out, r.of(false), r.of(true))
 	}
 	return out

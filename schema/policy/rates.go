@@ -21,7 +21,7 @@ func RequestsPerMinute(d *schema.Desired, tenant, project string) []Bound {
 }
 
 // bounds returns the maxima that are set for a project, if there is one, and for its tenant.
-func (r rate) bounds(d *schema.Desired, tenant, project string) (out []Bound) {
+func (r ownerMaximum) bounds(d *schema.Desired, tenant, project string) (out []Bound) {
 	t := d.Tenants[tenant]
 	if t == nil {
 		return nil

@@ -86,15 +86,17 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	resp := Response{ID: req.ID}
 	effects := a.effects(req.Ops)
 	if len(effects) > 0 || req.Stamp.Epoch > 0 && len(req.Ops) > 0 {
-		// Also a leader that only reads enters: no effect of an earlier one follows what it reads.
+		// A read also records its leader, so that no earlier leader acts after it. It does not keep others out while it reads.
 		leave, err := a.leaders.enter(ctx, req.Stamp)
 		switch {
+		case err == nil && len(effects) == 0:
+			leave()
 		case err == nil:
 			defer leave()
 		case len(effects) > 0 || isStale(err) || ctx.Err() != nil:
 			resp.Fault = withOp(err, first(effects, req.Ops))
 			return resp
-		default: // a host that cannot record a leader, such as one with a full disk, is observed all the same, and has no effect
+		default: // observation goes on if the host cannot record the leader, for example with a full disk
 		}
 	}
 	if len(effects) == 0 {

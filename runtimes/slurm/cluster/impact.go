@@ -60,8 +60,8 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		return plan.Impact{Notes: []string{"of what the host has lost, it begins anew and empty: jobs that slurmctld no longer knows " +
 			"end, and records that accounting no longer has are gone"}}
 	case plan.AbandonUsage:
-		return plan.Impact{Notes: []string{"if sacct cannot be read when it is stopped or deleted, the usage of jobs that berth/status lacks is " +
-			"given up"}}
+		return plan.Impact{Notes: []string{"if accounting cannot be read when the unit is stopped or deleted, the usage of jobs that " +
+			"berth/status lacks is given up"}}
 	case plan.Stop:
 		return ends(plan.Impact{Drains: WorkerNodes(before)}, before, plan.JobRule{All: true})
 	case plan.Delete:
