@@ -31,7 +31,7 @@ func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 	want := strings.Fields(`
 		apps.entitlement.updated
 		apps.instance.requested apps.instance.running apps.instance.failed apps.instance.deleting apps.instance.deleted
-		berth.instance.suspended berth.instance.resumed berth.jobs.lost
+		berth.instance.suspended berth.instance.resumed berth.members.moved berth.jobs.lost
 		apps.artifact.registered apps.artifact.promoted apps.artifact.deprecated apps.artifact.retired
 		apps.shared_runtime.requested apps.shared_runtime.running apps.shared_runtime.failed
 		apps.shared_runtime.deleting apps.shared_runtime.deleted
