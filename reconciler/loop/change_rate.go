@@ -46,7 +46,7 @@ func (c *changeRate) begin(key schema.Key, revision string, bounds []policy.Boun
 	return nil, 0
 }
 
-// note marks the revision of a unit that is as declared: whatever is done about it later is a repair.
+// note marks the revision of a unit that is as declared. Later actions on it are repairs.
 func (c *changeRate) note(key schema.Key, revision string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

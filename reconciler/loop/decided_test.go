@@ -12,7 +12,7 @@ import (
 	"berth/schema"
 )
 
-// A decision is no observation: members that an action may have put on nodes stay in the status, so that nobody else gets the nodes.
+// A decision is no observation: members that an action may have put on nodes stay in the status, so that no other unit gets the nodes.
 func TestDecisionKeepsBegunMembers(t *testing.T) {
 	t.Parallel()
 	key := schema.InstanceKey("physics", "lab", "train")

@@ -190,7 +190,7 @@ const (
 	Label    Verb = schema.OpLabel    // set labels of the member at the runtime
 	// AbandonUsage lets a unit stop and be deleted without its last usage.
 	AbandonUsage Verb = schema.OpAbandonUsage
-	AcceptLoss   Verb = schema.OpAccept // begin anew what the host has lost
+	AcceptLoss   Verb = schema.OpAccept // replace the lost data of a host by an empty start
 	RetryUnit    Verb = schema.OpRetry  // begin a new attempt of a failed unit; without effect at the runtime
 )
 

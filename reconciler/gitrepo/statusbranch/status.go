@@ -461,7 +461,7 @@ func (w *statusWriter) addStatus(files []statusFile, key schema.Key, document an
 	if err != nil {
 		return nil, fmt.Errorf("status of %s: %w", key, err)
 	}
-	// Decoding what is written makes the index equal to that after a restart,
+	// Decoding the written document makes the index equal to that after a restart,
 	// and independent of the caller's values. A reader makes this JSON of the YAML.
 	return append(files, decodeStatus(path, key, encoded, json.Unmarshal)), w.put(path, data)
 }
