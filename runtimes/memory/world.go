@@ -115,7 +115,7 @@ func (w *World) save(key schema.Key) error {
 		}
 		return nil
 	}
-	raw, err := json.MarshalIndent(u, "", "\t")
+	raw, err := json.Marshal(u)
 	if err != nil {
 		return fmt.Errorf("save world: %w", err)
 	}
