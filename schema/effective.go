@@ -370,6 +370,16 @@ type EffectiveRole struct {
 	Lent *LentNode `json:"-"`
 }
 
+// Content returns the unit as hosts and statuses have it: without what affects only its placement.
+func (u *EffectiveUnit) Content() EffectiveUnit {
+	content := *u
+	content.Roles = slices.Clone(u.Roles)
+	for i := range content.Roles {
+		content.Roles[i].NoGPUs, content.Roles[i].SpreadBy, content.Roles[i].Lent = false, "", nil
+	}
+	return content
+}
+
 // MissingLabels returns the labels that the role asks of a node with labels and that it lacks, in order.
 func (r EffectiveRole) MissingLabels(labels map[string]string) (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.NodeLabels)) {

@@ -43,7 +43,7 @@ func Make(in Input) Plan {
 		m.plan.Before = in.Observed.Unit
 	}
 	if in.After != nil {
-		m.plan.After = &Unit{Effective: *in.After, Members: slices.Clone(in.Members)}
+		m.plan.After = &Unit{Effective: in.After.Content(), Members: slices.Clone(in.Members)}
 		slices.SortFunc(m.plan.After.Members, compareMembers)
 		m.keepSuspended()
 	}
