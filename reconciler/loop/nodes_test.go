@@ -212,12 +212,16 @@ func TestNodeWithLessThanDeclared(t *testing.T) {
 	c := w.node("gpu-2").Condition(plan.ConditionCapacityDiffers)
 	require.True(t, c.Is(plan.ConditionTrue))
 	require.Equal(t, "the host has 2 of 4 CPUs, no device file /dev/nvidia1; correct spec.capacity or the host", c.Message)
+	clock := w.node("gpu-2").Condition(plan.ConditionClockDiffers)
+	require.True(t, clock.Is(plan.ConditionTrue))
+	require.Contains(t, clock.Message, " ahead of the daemon's")
 	m := nodes.ReadRecord(w.node("gpu-2")).Measured
 	require.InDelta(t, 120_000, m.ClockOffset, 60_000)
 	m.ClockOffset = 0
 	require.Equal(t, &nodes.Measured{Load: new(3.5), AvailableMiB: 700, Disks: []nodes.Disk{{Path: "/", SizeGiB: 100, FreeGiB: 7}}}, m)
 	w.world.SetFacts("gpu-2", nil)
 	w.eventually("as declared", func() bool { return w.node("gpu-2").Condition(plan.ConditionCapacityDiffers).Is(plan.ConditionFalse) })
+	w.eventually("in time", func() bool { return w.node("gpu-2").Condition(plan.ConditionClockDiffers).Is(plan.ConditionFalse) })
 	require.Len(t, w.nodeEvents("gpu-2"), 1)
 }
 
