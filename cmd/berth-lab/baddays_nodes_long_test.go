@@ -279,7 +279,7 @@ func hangsUnderJob(s *scene) {
 		}
 		return ""
 	})
-	s.observed(6)
+	s.observed(3)
 	st := s.statusOf(labtest.Train)
 	require.Equal(s, before, placesOf(st), "a member with a job was replaced")
 	require.Empty(s, st.Abandoned)
@@ -298,8 +298,9 @@ func hangsUnderJob(s *scene) {
 // diskFull: the disk with Berth's files is full on a worker whose slurmd is killed. The rule of the estate alerts, the status names the
 // host, others go on, and the worker is repaired once the disk has space.
 func diskFull(s *scene) {
-	const node, dir = "dev-gpu-2", "/var/lib/berth"
 	before, events := s.ready(labtest.Train), len(s.told())
+	const dir = "/var/lib/berth"
+	node, other := placesOf(before)["worker-1"], placesOf(before)["worker-0"]
 	files := s.on(node, "cd "+dir+"; find . -type f ! -name ledger.jsonl -exec sha256sum {} + | sort")
 	s.on(node, "cp -a "+dir+" /root/berth; mount -t tmpfs -o size=4m,mode=700 tmpfs "+dir+"; cp -a /root/berth/. "+dir+
 		"; dd if=/dev/zero of="+dir+"/full bs=4k 2>/dev/null || true")
@@ -318,7 +319,7 @@ func diskFull(s *scene) {
 		return ""
 	})
 	s.Logf("the status says: %s", show(s.statusOf(labtest.Train).Conditions))
-	s.repaired("dev-gpu-1")
+	s.repaired(other)
 	s.restarted(labtest.Train)
 	require.Equal(s, placesOf(before), placesOf(s.statusOf(labtest.Train)))
 
@@ -365,8 +366,9 @@ func siteCutOff(s *scene) {
 	s.put("assembly: another limit", labtest.Assembly,
 		strings.Replace(s.base[pathOf(s, labtest.Assembly)], "max_time_minutes: 30", "max_time_minutes: 45", 1))
 	s.put("train: a third worker", labtest.Train, strings.Replace(s.base[pathOf(s, labtest.Train)], "count: 2 #", "count: 3 #", 1))
-	require.Len(s, s.ready(labtest.Train).Members, 4)
-	s.repaired("dev-gpu-1")
+	north := s.ready(labtest.Train)
+	require.Len(s, north.Members, 4)
+	s.repaired(placesOf(north)["worker-0"])
 	for _, node := range south {
 		s.untilNode(node, nodes.Unknown, plan.ReasonHostSilent)
 	}
