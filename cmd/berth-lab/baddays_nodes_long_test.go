@@ -326,12 +326,12 @@ func diskFull(s *scene) {
 	s.on(node, "rm "+dir+"/full")
 	s.ready(labtest.Train)
 	s.asDeclared(labtest.Train, labtest.Assembly)
+	s.on(node, "cp -a "+dir+"/. /root/berth; umount -l "+dir+"; cp -a /root/berth/. "+dir+"; rm -r /root/berth")
+	require.Equal(s, files, s.on(node, "cd "+dir+"; find . -type f ! -name ledger.jsonl -exec sha256sum {} + | sort"), "a file was damaged")
 	s.eventually("the threshold has ended", func() string {
 		return differs(show([]string{"threshold_exceeded", "threshold_ended"}), show(s.nodeEvents(events)[node]))
 	})
 	require.Equal(s, 1, countOf(typesOf(s.told()[events:]), string(event.RuleFired)))
-	s.on(node, "cp -a "+dir+"/. /root/berth; umount -l "+dir+"; cp -a /root/berth/. "+dir+"; rm -r /root/berth")
-	require.Equal(s, files, s.on(node, "cd "+dir+"; find . -type f ! -name ledger.jsonl -exec sha256sum {} + | sort"), "a file was damaged")
 	s.asDeclared(labtest.Train, labtest.Assembly)
 }
 
