@@ -10,7 +10,7 @@ DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 
-.PHONY: build man reference deps root test flakes test-long test-slurm test-slurm-next truth jobs sim crash baddays soak mutants test-machines images check demo bench lab clean
+.PHONY: build man reference deps root test flakes test-long test-slurm test-slurm-next truth jobs sim crash crash-slurm baddays soak mutants test-machines images check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
 	@test -e $(BIN)/berth || echo "Building berth, berth-host and berth-lab. The first build downloads the modules and compiles them: 2 to 8 minutes on two cores."
@@ -77,6 +77,9 @@ sim: ## 100,000 random schedules of the reconciler against modelled Git, hosts a
 
 crash: ## 900 SIGKILLs of the daemon on simulated hosts with real Git, at effects, at requests and at any time; SEED=n draws others, N=n as many
 	BERTH_TARGET=crash BERTH_CRASHES=$(or $(N),900) $(GO) test -tags crash -run '^TestCrashes$$' -v -count=1 -timeout 10h ./cmd/internal/daemon
+
+crash-slurm: root deps ## 100 SIGKILLs of the daemon on real Slurm with real Git, at effects, at pushes and at any time, while users submit jobs; SEED=n draws others, N=n as many, IMAGE=trixie on Slurm 24.11; needs root
+	BERTH_TARGET=crash-slurm BERTH_LAB_IMAGE=$(IMAGE) BERTH_CRASHES=$(or $(N),100) deploy/in-memory $(GO) test -tags long,crash -run '^TestCrashesOnSlurm$$' -v -count=1 -timeout 10h ./cmd/berth-lab
 
 jobs: root deps ## the shapes of jobs in runtimes/slurm/testdata/jobs: what Berth says of each and what Slurm says; IMAGE=trixie on Slurm 24.11, RUN=regexp of shapes; needs root
 	BERTH_LAB_IMAGE=$(IMAGE) deploy/in-memory $(GO) test -tags long,jobs -run '^TestLongJobs$$$(if $(RUN),/^clusters$$/./^jobs$$/$(RUN))' -v -count=1 -timeout 60m ./runtimes/slurm

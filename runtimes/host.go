@@ -376,7 +376,7 @@ type HostFacts struct {
 	CPUs         int         `json:"cpus,omitempty"` // online
 	MemoryMiB    int         `json:"memory_mib,omitempty"`
 	AvailableMiB int         `json:"available_mib,omitempty"` // memory for new programs without swapping
-	Disks        []DiskFacts `json:"disks,omitempty"`         // of / and of Profile.DiskPaths that exist
+	Disks        []DiskFacts `json:"disks,omitempty"`         // of /, of Profile.DiskPaths that exist and of the ledger
 	// GPUs is the number of GPUs that the kernel knows; nil: no source says so.
 	GPUs *int `json:"gpus,omitempty"`
 	// Missing are those of ReadFacts.Devices that are no device files here.

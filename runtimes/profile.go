@@ -17,7 +17,7 @@ type Profile struct {
 	StatPaths []string
 	// HashPaths are further paths for Stat, which returns the digest of plain files there.
 	HashPaths []string
-	// DiskPaths are directories that hold the state of units. ReadFacts measures their file systems, beside that of /.
+	// DiskPaths are directories that hold the state of units. ReadFacts measures their file systems, beside those of / and of the ledger.
 	DiskPaths []string
 	// SecretPaths are the Paths that hold keys. The ledger has an entry for each Read of one.
 	SecretPaths []string

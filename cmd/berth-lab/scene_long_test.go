@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,11 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/labtest"
 	"berth/examples/await"
+	"berth/runtimes"
 	"berth/schema"
 )
 
@@ -126,4 +130,37 @@ func (s *scene) everything() string {
 		all = append(all, one)
 	}
 	return strings.Join(all, "\n")
+}
+
+// requests has a value for each request with effects that hosts begin from now on. A helper records
+// the effects of a request in its ledger together, before the first of them.
+func (s *scene) requests(nodes ...string) <-chan struct{} {
+	s.Helper()
+	const ledger = "/var/lib/berth/ledger.jsonl"
+	begun := make(chan struct{}, 10000)
+	for _, node := range nodes {
+		size := s.on(node, "stat -c %s "+ledger+" || echo 0")
+		cmd, err := s.lab.Command(s.Context(), node, "tail", "-F", "-c", "+"+size, ledger)
+		require.NoError(s, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(s, err)
+		require.NoError(s, cmd.Start()) // it ends with the test
+		go func() {
+			var last time.Time
+			for lines := bufio.NewScanner(out); lines.Scan(); {
+				var e runtimes.LedgerEntry
+				if json.Unmarshal(lines.Bytes(), &e) != nil {
+					continue // the rest of an older line
+				}
+				if e.At.Sub(last) > time.Millisecond {
+					select {
+					case begun <- struct{}{}:
+					default: // nobody counts
+					}
+				}
+				last = e.At
+			}
+		}()
+	}
+	return begun
 }

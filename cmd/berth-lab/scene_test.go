@@ -46,10 +46,19 @@ const catalogFile = "platform/catalog/slurm/22-05.yaml"
 // on one controller.
 func newScene(t *testing.T, image string) *scene {
 	t.Helper()
+	return newSceneOf(t, image, func(map[string]string) {})
+}
+
+// newSceneOf is newScene with a changed estate, whose nodes are the hosts of the lab.
+func newSceneOf(t *testing.T, image string, change func(files map[string]string)) *scene {
+	t.Helper()
 	hosttest.NeedLab(t)
 	need.Programs(t, slurmtest.Programs()...)
 	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"),
 		helper: filepath.Join(programs, "berth-host"), image: image, patience: await.Limit})
+	require.NoError(t, err)
+	change(st.files)
+	st.nodes, err = nodesOf(st.files)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := st.close(); err != nil {

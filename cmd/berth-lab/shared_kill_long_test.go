@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -18,7 +17,6 @@ import (
 
 	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo/gittest"
-	"berth/runtimes"
 	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
@@ -96,7 +94,7 @@ func (k *killed) change(name string, m moment) bool {
 	}
 	events := len(k.told())
 	_, end := k.logged(0, "")
-	requests := k.requests()
+	requests := k.requests("dev-lab-1")
 	pull := k.merge(name+" lattice", c)
 	came := m != moment{} && k.killAt(m, end, requests)
 	k.attached(department, want...)
@@ -166,34 +164,6 @@ func (k *killed) killAt(m moment, since int64, requests <-chan struct{}) bool {
 	require.NoError(k, os.RemoveAll(filepath.Join(k.dir, k.config.name+"-mirror")))
 	k.serve()
 	return true
-}
-
-// requests has a value for each request with effects that the control host begins from now on. Its
-// helper records the effects of a request in its ledger together, before the first of them.
-func (k *killed) requests() <-chan struct{} {
-	k.Helper()
-	const ledger = "/var/lib/berth/ledger.jsonl"
-	size := k.on("dev-lab-1", "stat -c %s "+ledger)
-	cmd, err := k.lab.Command(k.Context(), "dev-lab-1", "tail", "-F", "-c", "+"+size, ledger)
-	require.NoError(k, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(k, err)
-	require.NoError(k, cmd.Start()) // it ends with the test
-	begun := make(chan struct{}, 1000)
-	go func() {
-		var last time.Time
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			var e runtimes.LedgerEntry
-			if json.Unmarshal(lines.Bytes(), &e) != nil {
-				continue // the rest of an older line
-			}
-			if e.At.Sub(last) > time.Millisecond {
-				begun <- struct{}{}
-			}
-			last = e.At
-		}
-	}()
-	return begun
 }
 
 // state is all that a change leaves on hosts, in the accounting database and in the status.

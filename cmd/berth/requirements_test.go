@@ -120,7 +120,7 @@ func runs(t *testing.T, file, name string) bool {
 	return matches() || matches("long") && strings.HasPrefix(name, "TestLong") || matches("machines") &&
 		strings.HasPrefix(name, "TestMachine") ||
 		matches("long", "jobs") && name == "TestLongJobs" || matches("long", "baddays") && name == "TestLongBadDays" ||
-		matches("crash") && name == "TestCrashes"
+		matches("crash") && name == "TestCrashes" || matches("long", "crash") && name == "TestCrashesOnSlurm"
 }
 
 // skips reports whether a test's own body skips the test. The package need skips tests that
@@ -165,6 +165,7 @@ func TestMakeRunsTheTests(t *testing.T) {
 	require.Contains(t, makefile, " -tags long,baddays -run '^TestLongBadDays$$")
 	require.Contains(t, makefile, " $(GO) test -run '^TestSimulatedSchedules$$' -v -count=1 -timeout 10h ./reconciler/sim\n")
 	require.Contains(t, makefile, " $(GO) test -tags crash -run '^TestCrashes$$' -v -count=1 ")
+	require.Contains(t, makefile, " $(GO) test -tags long,crash -run '^TestCrashesOnSlurm$$' -v -count=1 ")
 	for _, target := range []string{"check", "test", "test-long", "test-slurm", "test-slurm-next", "test-machines"} {
 		require.Contains(t, strings.Split(read(filepath.Join(moduleRoot, ".ci/run")), "\n"), "stage "+target+" make "+target)
 	}

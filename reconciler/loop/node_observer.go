@@ -192,7 +192,10 @@ func (o *nodeObserver) observe(ctx context.Context, name string) {
 	if known.message = ""; err != nil {
 		known.message = err.Error()
 	} else {
-		known.facts, known.offset = facts, facts.At.Sub(begun.Add(now.Sub(begun)/2))
+		known.facts = facts
+		if took := now.Sub(begun); took <= nodeTimeout { // a daemon that was suspended meanwhile knows nothing about the clock
+			known.offset = facts.At.Sub(begun.Add(took / 2))
+		}
 	}
 	if transition != nil { // it is told once, also if the status is recorded by a later heartbeat
 		o.metrics.nodeChanged(transition.To)
@@ -230,9 +233,18 @@ func (o *nodeObserver) record(st *reconciler.State, n *schema.Node, known *known
 			o.queues.add(reconciler.Item{Task: reconciler.TaskPlace})
 		}
 	}
+	o.warn(n, prev, &next)
+}
+
+// warn logs what a status of a node says against its host, if the one before did not say it.
+func (o *nodeObserver) warn(n *schema.Node, prev, next *plan.ThingStatus) {
 	before, after := prev.Condition(plan.ConditionCapacityDiffers), next.Condition(plan.ConditionCapacityDiffers)
 	if after.Is(plan.ConditionTrue) && (before == nil || before.Message != after.Message) {
-		o.nodeLog(n, &next).Warn("node has less than declared", "message", after.Message)
+		o.nodeLog(n, next).Warn("node has less than declared", "message", after.Message)
+	}
+	if c := next.Condition(plan.ConditionClockDiffers); c.Is(plan.ConditionTrue) &&
+		!prev.Condition(plan.ConditionClockDiffers).Is(plan.ConditionTrue) {
+		o.nodeLog(n, next).Warn("clock of a node differs", "message", c.Message)
 	}
 }
 
@@ -284,6 +296,10 @@ func nodeStatus(prev *plan.ThingStatus, was nodes.Record, n *schema.Node, known 
 	s.Conditions = []plan.Condition{ready}
 	if r.Found != nil {
 		s.Conditions = []plan.Condition{nodes.CapacityCondition(n.Spec.Capacity, *r.Found), ready}
+	}
+	if r.Measured != nil {
+		s.Conditions = slices.Insert(s.Conditions, len(s.Conditions)-1,
+			nodes.ClockCondition(prev.Condition(plan.ConditionClockDiffers), *r.Measured))
 	}
 	return s, r
 }

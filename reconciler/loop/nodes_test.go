@@ -212,13 +212,44 @@ func TestNodeWithLessThanDeclared(t *testing.T) {
 	c := w.node("gpu-2").Condition(plan.ConditionCapacityDiffers)
 	require.True(t, c.Is(plan.ConditionTrue))
 	require.Equal(t, "the host has 2 of 4 CPUs, no device file /dev/nvidia1; correct spec.capacity or the host", c.Message)
+	clock := w.node("gpu-2").Condition(plan.ConditionClockDiffers)
+	require.True(t, clock.Is(plan.ConditionTrue))
+	require.Contains(t, clock.Message, " ahead of the daemon's")
 	m := nodes.ReadRecord(w.node("gpu-2")).Measured
 	require.InDelta(t, 120_000, m.ClockOffset, 60_000)
 	m.ClockOffset = 0
 	require.Equal(t, &nodes.Measured{Load: new(3.5), AvailableMiB: 700, Disks: []nodes.Disk{{Path: "/", SizeGiB: 100, FreeGiB: 7}}}, m)
 	w.world.SetFacts("gpu-2", nil)
 	w.eventually("as declared", func() bool { return w.node("gpu-2").Condition(plan.ConditionCapacityDiffers).Is(plan.ConditionFalse) })
+	w.eventually("in time", func() bool { return w.node("gpu-2").Condition(plan.ConditionClockDiffers).Is(plan.ConditionFalse) })
 	require.Len(t, w.nodeEvents("gpu-2"), 1)
+}
+
+// suspended is a reader of facts in a daemon that is suspended between the answer of gpu-2 and its reading.
+type suspended struct {
+	runtimes.NodeReader
+	gap *atomic.Int64
+}
+
+func (h suspended) ReadFacts(ctx context.Context, n *schema.Node) (*runtimes.HostFacts, error) {
+	facts, err := h.NodeReader.ReadFacts(ctx, n)
+	if n.Key.Name == "gpu-2" {
+		h.gap.Store(int64(time.Hour))
+	}
+	return facts, err
+}
+
+// An answer that is read late says nothing about the clock of its host.
+func TestSuspendedDaemonBlamesNoClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var gap atomic.Int64
+	w.start(w.observed, func(o *loop.Options) {
+		o.Readers.Nodes, o.Settings.Heartbeat = suspended{w.world, &gap}, 24*time.Hour
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(gap.Load())) }
+	})
+	w.eventually("ready", w.nodeIs("gpu-2", nodes.Ready))
+	require.True(t, w.node("gpu-2").Condition(plan.ConditionClockDiffers).Is(plan.ConditionFalse))
 }
 
 // A node without a document has no status.

@@ -114,6 +114,29 @@ func Missing(declared schema.Capacity, found Found) (out []string) {
 	return out
 }
 
+// clockLimit is the difference between two clocks that is a condition. It is far above what an answer takes, and below what schedulers
+// accept between their hosts.
+const clockLimit = time.Minute
+
+// ClockCondition compares the clock of the host of a node with the daemon's. was is the condition before; nil: none. A condition that
+// holds ends at half of the limit, so that it does not alternate near it.
+func ClockCondition(was *plan.Condition, m Measured) plan.Condition {
+	offset, limit := time.Duration(m.ClockOffset)*time.Millisecond, clockLimit
+	if was.Is(plan.ConditionTrue) {
+		limit /= 2
+	}
+	if offset.Abs() < limit {
+		return plan.Condition{Type: plan.ConditionClockDiffers, Status: plan.ConditionFalse, Reason: plan.ReasonClockAgrees}
+	}
+	side := "ahead of"
+	if offset < 0 {
+		side = "behind"
+	}
+	return plan.Condition{Type: plan.ConditionClockDiffers, Status: plan.ConditionTrue, Reason: plan.ReasonClockOff,
+		Message: fmt.Sprintf("the clock of the host is %s %s the daemon's; synchronize both, as hosts of a scheduler refuse each other "+
+			"when their clocks differ by minutes", offset.Abs().Round(time.Second), side)}
+}
+
 // CapacityCondition compares the declared capacity of a node with the found one.
 func CapacityCondition(declared schema.Capacity, found Found) plan.Condition {
 	missing := Missing(declared, found)

@@ -33,6 +33,21 @@ func TestCapacityThatIsMissing(t *testing.T) {
 		nodes.CapacityCondition(declared, nodes.Found{CPUs: 4}).Message)
 }
 
+// The condition holds from a minute on, in either direction, and until half of that.
+func TestClockThatDiffers(t *testing.T) {
+	var was *plan.Condition
+	for _, one := range []struct {
+		offset time.Duration
+		want   string
+	}{{0, ""}, {59 * time.Second, ""}, {2 * time.Minute, "the clock of the host is 2m0s ahead of the daemon's"}, {40 * time.Second, "40s ahead"},
+		{29 * time.Second, ""}, {40 * time.Second, ""}, {-time.Hour, "1h0m0s behind the daemon's"}} {
+		c := nodes.ClockCondition(was, nodes.Measured{ClockOffset: one.offset.Milliseconds()})
+		require.Equal(t, plan.StatusOf(one.want != ""), c.Status, one.offset)
+		require.Contains(t, c.Message, one.want)
+		was = &c
+	}
+}
+
 // What berth/status has of a node is the state that a new daemon begins with.
 func TestStateIsRestoredFromItsStatus(t *testing.T) {
 	require.Equal(t, nodes.Status{}, nodes.Restore(nil))

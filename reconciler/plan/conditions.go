@@ -42,6 +42,7 @@ const (
 	ConditionVerified        ConditionType = "Verified"        // The published bytes are those of the document.
 	ConditionRollbackExpired ConditionType = "RollbackExpired" // The last day of the rollback of a queue map is over.
 	ConditionCapacityDiffers ConditionType = "CapacityDiffers" // The host of a node has other capacity than its document declares.
+	ConditionClockDiffers    ConditionType = "ClockDiffers"    // The clock of the host of a node is a minute or more off the daemon's.
 )
 
 // ConditionStatus says whether a condition holds.
@@ -116,6 +117,8 @@ const (
 	ReasonHostAndSchedulerSilent Reason = "HostAndSchedulerSilent" // Neither Berth nor the scheduler reaches the host of the node.
 	ReasonCapacityAsDeclared     Reason = "CapacityAsDeclared"     // The host of the node has at least the declared capacity.
 	ReasonCapacityMissing        Reason = "CapacityMissing"        // The host of the node has less than declared; the message has the numbers.
+	ReasonClockAgrees            Reason = "ClockAgrees"            // The clocks of the host of the node and of the daemon agree.
+	ReasonClockOff               Reason = "ClockOff"               // The clocks differ by a minute or more; the message has the difference.
 
 	ReasonNotVerified Reason = "NotLookedAt" // The bytes were not verified since the last change of the document.
 )

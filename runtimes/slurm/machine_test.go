@@ -422,3 +422,49 @@ func (s *site) leavesNothing() {
 			systemctl --failed --no-legend --plain; ps -e -o comm= | grep -E 'slurm|munge|maria' || true; find /sys/fs/cgroup /etc/systemd -name '*slurm*'`), node)
 	}
 }
+
+// ahead returns by how much the clock of the worker is ahead of this machine's, as berth describe node shows it.
+func (s *site) ahead() time.Duration {
+	s.Helper()
+	begun := time.Now()
+	facts, err := runtimes.NodeHosts{Hosts: s.hosts}.ReadFacts(s.Context(), s.workers[0])
+	require.NoError(s, err)
+	return facts.At.Sub(begun.Add(time.Since(begun) / 2)).Round(time.Minute)
+}
+
+// TestMachineWrongClock: two minutes off, the clock of a worker is a fact of its node, and jobs run as before. Six minutes off, munge
+// refuses what the controller and the worker tell each other: slurmctld says that the node does not respond. No job is lost, and all is
+// as before once the clock is right (requirement E3).
+func TestMachineWrongClock(t *testing.T) {
+	s := newSite(t)
+	require.Empty(s, s.settle(s.unit, false))
+	require.Zero(s, s.ahead())
+	job := s.run("sleep 36000")
+
+	s.on("gpu-1", "timedatectl set-ntp false 2>/dev/null || true; date -s '+2 minutes'")
+	require.Equal(s, 2*time.Minute, s.ahead())
+	s.completes()
+	require.Empty(s, s.settle(s.unit, false))
+	s.tell("two minutes ahead, jobs run as before")
+
+	view := func() plan.MemberState { return s.observe(t, s.unit).Members[1] }
+	s.on("gpu-1", "date -s '+4 minutes'")
+	require.Equal(s, 6*time.Minute, s.ahead())
+	s.wait("the node does not respond", func() (bool, string) {
+		m := view()
+		return m.Scheduler == plan.Unresponsive, fmt.Sprintf("%+v", m)
+	})
+	require.True(s, view().HasJobs, "the job is still there")
+	s.tell("six minutes ahead: %+v", view())
+
+	s.on("gpu-1", "date -s '-6 minutes'")
+	require.Zero(s, s.ahead())
+	s.wait("the node responds", func() (bool, string) {
+		s.settle(s.unit, false)
+		m := view()
+		return m.Scheduler == plan.Responds && m.State == plan.Running, fmt.Sprintf("%+v", m)
+	})
+	now := s.job(job.ID, slurmtest.Running) // slurmctld may have queued it again when the node registered
+	s.tell("the clock is right again; job queued again: %v", now.Submitted.After(job.Submitted))
+	s.completes()
+}

@@ -56,7 +56,7 @@ func New(o Options) *Agent {
 	a := &Agent{
 		allow: allow, leaders: leaders{state}, ledger: ledger{state}, paths: madePaths{state, allow},
 		users:   users{state: state, accounts: accounts, allow: allow},
-		machine: newMachine(cmp.Or(o.Root, "/"), o.Profiles),
+		machine: newMachine(cmp.Or(o.Root, "/"), state, o.Profiles),
 		version: o.Version, digest: sync.OnceValue(ownDigest),
 	}
 	a.files = hostFiles{allow, accounts, a.paths}

@@ -26,11 +26,12 @@ const (
 // machine reads the facts of a host below root, which has proc, sys and dev.
 type machine struct {
 	root  string
-	disks []string // paths whose file systems are measured
+	state stateDir
+	disks []string // paths below root whose file systems are measured, beside that of state
 }
 
-func newMachine(root string, profiles []runtimes.Profile) machine {
-	m := machine{root: root, disks: []string{"/"}}
+func newMachine(root string, state stateDir, profiles []runtimes.Profile) machine {
+	m := machine{root: root, state: state, disks: []string{"/"}}
 	for _, p := range profiles {
 		for _, disk := range p.DiskPaths {
 			if !slices.Contains(m.disks, disk) {
@@ -127,15 +128,20 @@ func (m machine) memory() (total, available int) {
 	return total, available
 }
 
-// measure measures the file systems of the paths that exist.
+// measure measures the file systems of the paths that exist. The one with the ledger is measured on each host: without space there,
+// this program has no effects.
 func (m machine) measure() (out []runtimes.DiskFacts) {
-	for _, path := range m.disks {
+	add := func(path, at string) {
 		var st unix.Statfs_t
-		if err := unix.Statfs(filepath.Join(m.root, path), &st); err != nil {
-			continue
+		if err := unix.Statfs(at, &st); err == nil {
+			out = append(out, runtimes.DiskFacts{Path: path, SizeMiB: int64(st.Blocks) * st.Bsize >> 20,
+				FreeMiB: int64(st.Bavail) * st.Bsize >> 20})
 		}
-		out = append(out, runtimes.DiskFacts{Path: path, SizeMiB: int64(st.Blocks) * st.Bsize >> 20, FreeMiB: int64(st.Bavail) * st.Bsize >> 20})
 	}
+	for _, path := range m.disks {
+		add(path, filepath.Join(m.root, path))
+	}
+	add(string(m.state), string(m.state))
 	return out
 }
 

@@ -48,8 +48,8 @@ func TestFactsOfAHost(t *testing.T) {
 	require.Equal(t, agent.Protocol, facts.Protocol)
 	require.Equal(t, "test", facts.Version)
 	require.False(t, facts.At.IsZero())
-	require.Len(t, facts.Disks, 2)
-	for i, path := range []string{"/", "/var/lib/state"} {
+	require.Len(t, facts.Disks, 3)
+	for i, path := range []string{"/", "/var/lib/state", facts.Disks[2].Path} {
 		require.Equal(t, path, facts.Disks[i].Path)
 		require.Positive(t, facts.Disks[i].SizeMiB)
 	}
@@ -57,7 +57,7 @@ func TestFactsOfAHost(t *testing.T) {
 
 func TestMissingSourceLeavesTheFactAbsent(t *testing.T) {
 	facts := factsOf(t, t.TempDir())
-	require.Len(t, facts.Disks, 1)
+	require.Len(t, facts.Disks, 2, "that of / and that of the ledger")
 	facts.Disks = nil
 	require.Equal(t, runtimes.HostFacts{At: facts.At, Version: "test", Protocol: agent.Protocol}, *facts)
 }
