@@ -55,9 +55,10 @@ LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 d
 test-long: root deps ## what explores: random schedules and histories, garbled answers, kills; SEED=n, PART=yes, RUN=TestLongX; needs root
 	@$(TESTRUN) -tags long -timeout 2h -run '^$(or $(RUN),TestLong)' $(LONG)
 
-# With PART=yes these targets run one test in three, and test-long one in five.
+# With PART=yes these targets run a part of their tests.
 test-long: DRAW = $(if $(PART),-part 5)
 test-slurm test-slurm-next: DRAW = $(if $(PART),-part 3)
+test-machines: DRAW = $(if $(PART),-part 2)
 
 test-slurm: root deps ## the tests of the Slurm runtime on hosts of Debian 13, which has Slurm 24.11; needs root
 	@BERTH_LAB_IMAGE=trixie $(TESTRUN) -tags long -timeout 2h ./runtimes/slurm
