@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -26,7 +27,11 @@ const (
 // wishes are what main declares. Equal ones have the same tree.
 type wishes [instances]wish
 
-func unitKey(i int) schema.Key { return schema.InstanceKey("physics", "lab", fmt.Sprint("unit-", i)) }
+func unitKey(i int) schema.Key { return schema.InstanceKey("physics", "lab", "unit-"+strconv.Itoa(i)) }
+
+func unitPath(i int) string {
+	return "tenants/physics/projects/lab/instances/unit-" + strconv.Itoa(i) + ".yaml"
+}
 
 // tree is the content of a commit of main or berth/in-force. Equal trees are the same pointer: the reader of documents
 // keeps what it has read by content.
@@ -69,7 +74,7 @@ func (w declared) tree() *tree {
 	}
 	for i, one := range w.wishes {
 		if one.exists {
-			files[fmt.Sprintf("tenants/physics/projects/lab/instances/unit-%d.yaml", i)] = one.text(i)
+			files[unitPath(i)] = one.text(i)
 		}
 	}
 	t, _ := merged.LoadOrStore(w, treeOf(files))

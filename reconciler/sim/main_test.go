@@ -8,6 +8,6 @@ import (
 
 // TestMain lets the heap grow: a schedule keeps little, and collecting it took a sixth of the time.
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(800)
 	os.Exit(m.Run())
 }

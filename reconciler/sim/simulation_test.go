@@ -29,8 +29,11 @@ import (
 
 // definitions are compiled once. The loader keeps what it read, by content, over all schedules.
 var definitions = sync.OnceValues(func() (*estate.Loader, error) {
-	return estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
+	return estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}, Trees: 1 << 20})
 })
+
+// metrics are those of all daemons: nothing reads them.
+var metrics = sync.OnceValue(func() *loop.Metrics { return loop.NewMetrics(nil) })
 
 const (
 	disturbed = 4 * time.Minute  // of virtual time with faults and merges
@@ -142,8 +145,8 @@ func (s *simulation) start() *daemon {
 		Readers: loop.Readers{Nodes: s.world},
 		Settings: loop.Settings{Interval: interval, Poll: 30 * time.Second, AuthorLag: time.Second, MaxAttempts: 1000,
 			Heartbeat: 30 * time.Second},
-		Hooks: loop.Hooks{Webhook: s.receive(d)},
-		Log:   slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Now().Add(time.Duration(d.offset.Load())) },
+		Hooks: loop.Hooks{Webhook: s.receive(d)}, Metrics: metrics(),
+		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Now().Add(time.Duration(d.offset.Load())) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
