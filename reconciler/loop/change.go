@@ -28,6 +28,8 @@ type decidedChange struct {
 	merged []mergedCommit        // of main since old, newest first
 	causes map[schema.Key]string // commit of main that changed each unit
 	now    time.Time
+
+	placedAt uint64 // version of the statuses that next was placed by
 }
 
 // origin names the commits and users of a decision.

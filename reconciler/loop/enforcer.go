@@ -36,6 +36,7 @@ type enforcer struct {
 // putInForce places members, finds the changed units and their commits, and carries
 // out the effects.
 func (f *enforcer) putInForce(ctx context.Context, c decidedChange) error {
+	c.placedAt = f.status.Version()
 	memory := f.status.Units()
 	if c.old != nil {
 		before := *c.old
@@ -183,6 +184,9 @@ func (f *enforcer) carryOut(e effects) {
 func (f *enforcer) recordDecision(e effects) {
 	f.status.Decision.Lock()
 	defer f.status.Decision.Unlock()
+	if f.status.Version() != e.change.placedAt { // a node may have become free or ready, which only the state before knows
+		f.queues.add(reconciler.Item{Task: reconciler.TaskPlace})
+	}
 	f.status.SetRules(e.state.Desired.HookRules())
 	for _, key := range e.change.units {
 		f.recorder.update(key, func(prev *plan.Status) (plan.Status, bool) { return e.change.status(key, prev), true })

@@ -86,10 +86,10 @@ func (o *nodeObserver) run(ctx context.Context) {
 	}
 	tick := time.NewTicker(o.heartbeat)
 	defer tick.Stop()
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	observations := newGoroutines()
+	defer observations.end()
 	for ctx.Err() == nil {
-		o.beat(ctx, &wg)
+		o.beat(ctx, observations)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -98,7 +98,7 @@ func (o *nodeObserver) run(ctx context.Context) {
 }
 
 // beat begins an observation of each node in force that is not being observed, and forgets the others.
-func (o *nodeObserver) beat(ctx context.Context, wg *sync.WaitGroup) {
+func (o *nodeObserver) beat(ctx context.Context, observations *goroutines) {
 	st := o.inForce.current()
 	if st == nil {
 		return
@@ -106,7 +106,7 @@ func (o *nodeObserver) beat(ctx context.Context, wg *sync.WaitGroup) {
 	o.forget(st)
 	for _, name := range slices.Sorted(maps.Keys(st.Effective.Nodes)) {
 		if slots := o.begin(name); slots != nil {
-			wg.Go(func() {
+			observations.start(func() {
 				defer o.end(name)
 				select {
 				case slots <- struct{}{}:
@@ -125,7 +125,9 @@ func (o *nodeObserver) begin(name string) chan struct{} {
 	defer o.mu.Unlock()
 	n := o.known[name]
 	if n == nil {
-		n = &knownNode{status: nodes.Restore(o.recorder.status.Resource(nodeKey(name)))}
+		n = &knownNode{}
+		s := o.recorder.status.Resource(nodeKey(name))
+		n.status = nodes.Restore(s, n.recordOf(s))
 		o.known[name] = n
 	}
 	if n.busy {
@@ -229,6 +231,7 @@ func (o *nodeObserver) record(st *reconciler.State, n *schema.Node, known *known
 	next.Detail = encodeRecord(record)
 	if _, ok := o.status.SetResource(prev, next); ok {
 		known.written = o.now()
+		known.recorded, known.record = o.status.Resource(n.Key), record
 		if wasReady := prev == nil || prev.Phase == plan.NodeReady; wasReady != (next.Phase == plan.NodeReady) {
 			o.queues.add(reconciler.Item{Task: reconciler.TaskPlace})
 		}

@@ -55,7 +55,7 @@ type pool struct {
 	perTenant  int // items of one tenant that run at a time, of those that were slow and of the others; 0: its share of the places
 	do         func(context.Context, reconciler.Item)
 
-	wg        sync.WaitGroup
+	running   *goroutines
 	mu        sync.Mutex
 	prompt    line
 	hanging   line
@@ -84,14 +84,15 @@ func (p *pool) run(ctx context.Context) {
 	p.prompt, p.hanging = newLine(p.workers, p.workers+p.maxHanging), newLine(p.maxHanging, p.maxHanging)
 	p.wasSlow, p.outsideOf = map[reconciler.Item]bool{}, map[string]int{}
 	p.perTenant = cmp.Or(p.perTenant, p.workers+p.maxHanging)
-	defer p.wg.Wait()
+	p.running = newGoroutines()
+	defer p.running.end()
 	for {
 		item, down := p.queue.Get()
 		if down {
 			return
 		}
 		if item.Unit.IsZero() {
-			p.wg.Go(func() {
+			p.running.start(func() {
 				defer p.queue.Done(item)
 				p.do(ctx, item)
 			})
@@ -151,7 +152,7 @@ func (p *pool) startLocked(ctx context.Context, l *line) {
 			close(back)
 			continue
 		}
-		p.wg.Go(func() { p.work(ctx, l, item) })
+		p.running.start(func() { p.work(ctx, l, item) })
 	}
 }
 

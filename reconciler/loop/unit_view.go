@@ -157,7 +157,7 @@ func (v unitView) makePlan(rules plan.Rules) plan.Plan {
 	return plan.Make(plan.Input{
 		Key: key, After: v.want, Members: v.members(), Unplaced: v.st.Placement.Unplaced(key),
 		Denied: v.st.Effective.Denied(key), Observed: v.observed, Operations: plan.Pending(v.operations), Made: v.prev.Made, Rules: rules,
-		Abandoned: v.abandoned(), Nodes: v.nodes,
+		Abandoned: v.abandoned(), Nodes: v.nodes, SkipEmpty: true,
 	})
 }
 

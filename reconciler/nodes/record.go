@@ -76,13 +76,12 @@ func StateOf(phase string) State {
 	return Unknown
 }
 
-// Restore returns the status of a node that its status on berth/status describes; the zero value for nil. No observation counts
-// as made: the time in which no daemon ran is no silence.
-func Restore(s *plan.ThingStatus) Status {
+// Restore returns the status of a node that its status on berth/status and the record of that describe; the zero value for nil.
+// No observation counts as made: the time in which no daemon ran is no silence.
+func Restore(s *plan.ThingStatus, r Record) Status {
 	if s == nil || !slices.Contains(States(), State(s.Phase)) {
 		return Status{}
 	}
-	r := ReadRecord(s)
 	out := Status{State: State(s.Phase), Since: r.Since, Answered: r.Answered, Silence: time.Duration(max(r.Silence, 0)) * time.Second,
 		Transitions: r.Transitions}
 	if c := s.Condition(plan.ConditionReady); c != nil {

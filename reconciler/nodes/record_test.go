@@ -50,8 +50,9 @@ func TestClockThatDiffers(t *testing.T) {
 
 // What berth/status has of a node is the state that a new daemon begins with.
 func TestStateIsRestoredFromItsStatus(t *testing.T) {
-	require.Equal(t, nodes.Status{}, nodes.Restore(nil))
-	require.Equal(t, nodes.Status{}, nodes.Restore(&plan.ThingStatus{Phase: "broken", Detail: json.RawMessage("[")}))
+	require.Equal(t, nodes.Status{}, nodes.Restore(nil, nodes.Record{}))
+	broken := &plan.ThingStatus{Phase: "broken", Detail: json.RawMessage("[")}
+	require.Equal(t, nodes.Status{}, nodes.Restore(broken, nodes.ReadRecord(broken)))
 	at := time.Date(2026, 7, 1, 8, 0, 0, 0, time.UTC)
 	s := &plan.ThingStatus{Phase: string(nodes.Lost), Conditions: []plan.Condition{{Type: plan.ConditionReady,
 		Status: plan.ConditionFalse, Reason: plan.ReasonHostAndSchedulerSilent}}}
@@ -59,7 +60,7 @@ func TestStateIsRestoredFromItsStatus(t *testing.T) {
 	s.Detail, err = json.Marshal(nodes.Record{Transitions: 7, Since: at, Answered: at.Add(-time.Hour), Silence: 600})
 	require.NoError(t, err)
 	require.Equal(t, nodes.Status{State: nodes.Lost, Since: at, Reason: plan.ReasonHostAndSchedulerSilent, Answered: at.Add(-time.Hour),
-		Silence: 10 * time.Minute, Transitions: 7}, nodes.Restore(s))
+		Silence: 10 * time.Minute, Transitions: 7}, nodes.Restore(s, nodes.ReadRecord(s)))
 }
 
 // berth/status is not trusted to be well formed.

@@ -251,6 +251,19 @@ func configured() Input {
 			Drift: []Drift{{Member: "worker-1", What: "users", Detail: "bob"}, {What: "configuration"}}}}
 }
 
+// A caller that compares no empty plans gets none digested, and others as they are.
+func TestEmptyPlansNeedNoDigest(t *testing.T) {
+	in := configured()
+	whole := Make(in)
+	in.SkipEmpty = true
+	require.Equal(t, whole, Make(in))
+	in.After, in.Observed.Drift = &in.Observed.Unit.Effective, nil
+	in.Observed.Complete = true
+	p := Make(in)
+	require.True(t, p.Empty())
+	require.Empty(t, p.Digest+p.Observed)
+}
+
 // References are integration metadata: no digest has them, and the recorded observation drops them.
 func TestReferencesAreNotDigested(t *testing.T) {
 	in := configured()

@@ -24,6 +24,7 @@ type Input struct {
 	Abandoned  []Abandoned
 	Nodes      map[string]NodeState // of observed and abandoned members, by name; what is missing is unknown
 	Rules      Rules                // nil: impacts are unknown
+	SkipEmpty  bool                 // an empty plan gets no digests: the caller compares only others
 }
 
 // Make returns the plan that changes a unit from its observed to its desired state. The
@@ -60,7 +61,9 @@ func Make(in Input) Plan {
 			m.plan.Placed[a.Name] = a.Reason
 		}
 	}
-	m.seal()
+	if !in.SkipEmpty || !m.plan.Empty() {
+		m.seal()
+	}
 	m.plan.Estimate(in.Observed.Jobs)
 	return m.plan
 }

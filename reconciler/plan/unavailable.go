@@ -8,7 +8,8 @@ import (
 
 // limitUnavailable lets only so many members of each role leave and come back that at most
 // its max_unavailable are not running. The others stay as they are until a later plan.
-// A member that is removed for good is not counted, and neither is one of a stop.
+// A member that is removed for good is not counted, and neither is one of a stop, nor one that waits for the node of another: it
+// comes only once that one has left.
 func (m updateMaker) limitUnavailable() {
 	if m.plan.Before == nil {
 		return
@@ -24,7 +25,7 @@ func (m updateMaker) limitUnavailable() {
 
 // limitRole adds the members of a role that have to wait to waiting.
 func (m updateMaker) limitRole(role schema.EffectiveRole, waiting map[string]bool) {
-	var away []string // declared and not running
+	var away []string // declared and not running, without those that wait for a node
 	var next []Member // running, and would leave and come back
 	count := 0
 	for _, a := range m.plan.After.Members {
@@ -41,6 +42,10 @@ func (m updateMaker) limitRole(role schema.EffectiveRole, waiting map[string]boo
 		}
 		count++
 	}
+	away = slices.DeleteFunc(away, func(name string) bool {
+		a, _ := m.plan.After.Member(name)
+		return m.at(a) == "" && slices.ContainsFunc(next, func(b Member) bool { return m.states[b.Name].Node == a.Node })
+	})
 	for len(next) > 0 && len(away) < role.MaxUnavailable.Of(count) {
 		// A node whose member leaves later is no place yet.
 		i := slices.IndexFunc(next, func(a Member) bool {

@@ -98,7 +98,7 @@ func checkAvailability(t *rapid.T, o plan.Observed, inst *schema.EffectiveUnit, 
 			if m.Role != role.Name {
 				continue
 			}
-			if !running[m.Name] || leaves[m.Name] {
+			if !running[m.Name] && !waitsForLeaver(o, p, m) || leaves[m.Name] {
 				away++
 			}
 			if running[m.Name] && leaves[m.Name] {
@@ -113,6 +113,30 @@ func checkAvailability(t *rapid.T, o plan.Observed, inst *schema.EffectiveUnit, 
 		if _, declared := p.After.Member(s.Name); !declared && s.State != plan.Unreachable {
 			require.True(t, leaves[s.Name], "%s is not declared and stays", s.Name)
 		}
+	}
+}
+
+// waitsForLeaver reports whether a member is to come to the node of another one that leaves it.
+func waitsForLeaver(o plan.Observed, p plan.Plan, m plan.Member) bool {
+	isThere := slices.ContainsFunc(o.Members, func(s plan.MemberState) bool { return s.Name == m.Name && s.Node == m.Node })
+	return !isThere && slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.Leave && a.Node == m.Node })
+}
+
+// A member that is to come to the node of another one does not hold that one there: each would wait for the other.
+func TestMemberLeavesForOneThatWaitsForItsNode(t *testing.T) {
+	for name, workers := range map[string]int{"a new member": 1, "a stopped member of another node": 2} {
+		t.Run(name, func(t *testing.T) {
+			before, after := unitOf(workers, 2), unitOf(2, 2)
+			after.Members[1].Node, after.Members[2].Node = "n5", "n0"
+			o := plan.Observed{Key: before.Effective.Key, Presence: plan.Present, Complete: true, Unit: &before, Members: []plan.MemberState{
+				{Name: "controller-0", Node: "lab", State: plan.Running}, {Name: "worker-0", Node: "n0", State: plan.Running},
+				{Name: "worker-1", Node: "n1", State: plan.Stopped}}[:1+workers]}
+			p := plan.Make(plan.Input{Key: o.Key, After: &after.Effective, Members: after.Members, Observed: o})
+			require.False(t, isBlocked(p, plan.CodeUnavailable))
+			joins := slices.IndexFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.Join && a.Member == "worker-1" })
+			leaves := slices.IndexFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.Leave && a.Member == "worker-0" })
+			require.Contains(t, p.Actions[joins].Needs, p.Actions[leaves].ID)
+		})
 	}
 }
 

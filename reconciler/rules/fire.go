@@ -156,13 +156,19 @@ func Firing(e plan.Event) (p event.Rule, ok bool) {
 	return p, ok
 }
 
-// effects returns the number of effects of a firing besides its alert.
-func effects(e plan.Event) int {
-	p, ok := Firing(e)
-	if !ok || p.Effect == "" {
-		return 0
+// outcomesOf returns the ids of the outcomes of the effects of a firing besides its alert.
+func outcomesOf(firing plan.Event, s subject) (ids []string) {
+	if s.Effect == "" {
+		return nil
 	}
-	return strings.Count(p.Effect, ", ") + 1
+	for i := range strings.Count(s.Effect, ", ") + 1 {
+		ids = append(ids, outcomeID(s.Rule, firing, i))
+	}
+	return ids
+}
+
+func outcomeID(rule string, firing plan.Event, number int) string {
+	return event.ID(event.RuleDone, schema.Key{Kind: schema.KindHookRule, Name: rule}, firing.EventID, number)
 }
 
 // Outcome returns the event that says what came of an effect of a firing, the one with that number among those besides alerts.
@@ -174,37 +180,24 @@ func Outcome(firing plan.Event, number int, effect, reason string, at time.Time)
 	if reason != "" {
 		t, p.Status = event.RuleFailed, "failed"
 	}
-	id := event.ID(event.RuleDone, schema.Key{Kind: schema.KindHookRule, Name: p.Rule}, firing.EventID, number)
-	return envelope(t, id, p, firing.CorrelationID, at)
+	return envelope(t, outcomeID(p.Rule, firing, number), p, firing.CorrelationID, at)
 }
 
 // addOutcome closes a firing whose effects all have an outcome.
-func (h *History) addOutcome(e plan.Event) {
-	var p event.Rule
-	if json.Unmarshal(e.Payload, &p) != nil {
-		return
-	}
-	firing, ok := h.open[p.FiringID]
+func (h *History) addOutcome(e plan.Event, id string) {
+	firing, ok := h.open[id]
 	if !ok {
 		return
 	}
 	if h.outcomes[e.EventID]++; h.outcomes[e.EventID] > 1 {
 		return // the log has it already
 	}
-	done := 0
-	var ids []string
-	for i := range effects(firing) {
-		id := Outcome(firing, i, "", "", e.OccurredAt).EventID
-		ids = append(ids, id)
-		if h.outcomes[id] > 0 {
-			done++
-		}
+	if slices.ContainsFunc(firing.outcomes, func(id string) bool { return h.outcomes[id] == 0 }) {
+		return
 	}
-	if done == len(ids) {
-		delete(h.open, p.FiringID)
-		for _, id := range ids {
-			delete(h.outcomes, id)
-		}
+	delete(h.open, id)
+	for _, id := range firing.outcomes {
+		delete(h.outcomes, id)
 	}
 }
 
@@ -217,10 +210,10 @@ type Pending struct {
 // Pending returns the effects without an outcome, in the order of the firings.
 func (h *History) Pending() []Pending {
 	var out []Pending
-	for _, e := range h.open {
-		for i := range effects(e) {
-			if h.outcomes[Outcome(e, i, "", "", e.OccurredAt).EventID] == 0 {
-				out = append(out, Pending{e, i})
+	for _, firing := range h.open {
+		for i, id := range firing.outcomes {
+			if h.outcomes[id] == 0 {
+				out = append(out, Pending{firing.event, i})
 			}
 		}
 	}

@@ -32,12 +32,18 @@ type History struct {
 	failures    map[Resource][]time.Time
 	fired       map[firedKey]time.Time // last firing of a rule about a resource
 	exceeded    map[Crossing]time.Time // thresholds that are exceeded
-	open        map[string]plan.Event  // firings by id, until each of their effects has an outcome
+	open        map[string]openFiring  // by id, until each effect has an outcome
 	outcomes    map[string]int         // of the effects of open firings
 	kept        map[event.Type]bool    // types whose last event is kept, for the absence of others
 	last        map[lastKey]lastEvent
 	newest      time.Time
 	added       int
+}
+
+// openFiring is a firing with the ids of the outcomes of its effects.
+type openFiring struct {
+	event    plan.Event
+	outcomes []string
 }
 
 // lastKey is a resource and a type of event.
@@ -64,7 +70,7 @@ type Crossing struct{ Rule, Node string }
 func NewHistory(all ...*schema.HookRule) *History {
 	h := &History{kept: map[event.Type]bool{}, last: map[lastKey]lastEvent{},
 		definitions: map[event.Type]event.Definition{}, failures: map[Resource][]time.Time{}, fired: map[firedKey]time.Time{},
-		exceeded: map[Crossing]time.Time{}, open: map[string]plan.Event{}, outcomes: map[string]int{}}
+		exceeded: map[Crossing]time.Time{}, open: map[string]openFiring{}, outcomes: map[string]int{}}
 	for _, d := range event.Definitions() {
 		h.definitions[d.Type] = d
 	}
@@ -86,7 +92,7 @@ func (h *History) Keeps(all []*schema.HookRule) bool {
 	return true
 }
 
-// subject has the fields of a payload that name its resource.
+// subject has the fields of a payload that name its resource, and what an event of a rule is about.
 type subject struct {
 	OrgID        string `json:"org_id"`
 	ProjectID    string `json:"project_id"`
@@ -95,6 +101,9 @@ type subject struct {
 	ResourceKind string `json:"resource_kind"` // of the events of rules
 	RuleID       string `json:"rule_id"`
 	Revision     string `json:"revision"`
+	Rule         string `json:"rule"`
+	Effect       string `json:"effect"`
+	FiringID     string `json:"firing_id"`
 }
 
 // read returns the definition and the subject of an event; false: this version of Berth does not know its type or its payload.
@@ -133,11 +142,11 @@ func (h *History) Add(e plan.Event) {
 	switch {
 	case d.Type == event.RuleFired:
 		h.fired[firedKey{s.RuleID, about}] = at
-		if effects(e) > 0 {
-			h.open[e.EventID] = e
+		if ids := outcomesOf(e, s); len(ids) > 0 {
+			h.open[e.EventID] = openFiring{e, ids}
 		}
 	case d.Type == event.RuleDone, d.Type == event.RuleFailed:
-		h.addOutcome(e)
+		h.addOutcome(e, s.FiringID)
 	case d.Type == event.NodeThresholdExceeded:
 		h.exceeded[Crossing{s.RuleID, s.ResourceName}] = at
 	case d.Type == event.NodeThresholdEnded:

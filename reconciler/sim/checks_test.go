@@ -39,8 +39,12 @@ func (s *simulation) violate(invariant, format string, a ...any) {
 // check checks all invariants of the present state. The caller has the lock.
 func (s *simulation) check() {
 	s.counts["step"]++
-	s.checkPlaces()
-	s.checkDeletions()
+	var remains [instances][]string
+	for i := range instances {
+		remains[i] = s.world.Remains(unitKey(i))
+	}
+	s.checkPlaces(remains)
+	s.checkDeletions(remains)
 	for ; s.checker.inForce < len(s.remote.inForce); s.checker.inForce++ {
 		s.checkInput(s.checker.inForce)
 	}
@@ -59,11 +63,11 @@ func (s *simulation) check() {
 }
 
 // checkPlaces: a node's GPUs have one user, and a unit has one control plane (I1).
-func (s *simulation) checkPlaces() {
+func (s *simulation) checkPlaces(remains [instances][]string) {
 	user := map[string]string{}
 	for i := range instances {
 		key, controls := unitKey(i), 0
-		for _, line := range s.world.Remains(key) {
+		for _, line := range remains[i] {
 			member, node, ok := strings.Cut(line, " on ")
 			if !ok {
 				continue
@@ -85,12 +89,12 @@ func (s *simulation) checkPlaces() {
 }
 
 // checkDeletions: a unit ends only after some commit in force was without it (I5).
-func (s *simulation) checkDeletions() {
+func (s *simulation) checkDeletions(remains [instances][]string) {
 	tip := s.remote.commits[last(s.remote.inForce)]
 	for i := range instances {
 		key := unitKey(i)
-		wanted := tip != nil && tip.tree.blobs[fmt.Sprintf("tenants/physics/projects/lab/instances/%s.yaml", key.Name)] != ""
-		exists := len(s.world.Remains(key)) > 0
+		wanted := tip != nil && tip.tree.blobs[unitPath(i)] != ""
+		exists := len(remains[i]) > 0
 		if !wanted {
 			s.checker.wanted[key] = false
 		}

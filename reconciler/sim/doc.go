@@ -2,9 +2,8 @@
 // the runtime and the clock, in one process and on virtual time. Each run plays random schedules, make test 1,000 and make sim 100,000,
 // and those that once found a fault.
 //
-// The estate of new schedules is wide: it has a rule with a webhook, and the clocks of its hosts are off. With
-// BERTH_OPERATIONS=yes people also ask for operations on members. Past
-// schedules use the earlier estate: any added call would change them.
+// The estate of new schedules is wide: it has a rule with a webhook, the clocks of its hosts are off, and people ask for
+// operations on members. Past schedules have what they had when they found a fault: any added call would change them.
 //
 // One whole number is the seed of a schedule: of what people merge, and of each fault. A fault belongs to a call by its kind,
 // daemon and count, so that it does not move when other calls do. What falls into one instant of virtual time may still run

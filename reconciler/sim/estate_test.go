@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -26,39 +27,47 @@ const (
 // wishes are what main declares. Equal ones have the same tree.
 type wishes [instances]wish
 
-func unitKey(i int) schema.Key { return schema.InstanceKey("physics", "lab", fmt.Sprint("unit-", i)) }
+func unitKey(i int) schema.Key { return schema.InstanceKey("physics", "lab", "unit-"+strconv.Itoa(i)) }
 
-// tree is the content of a commit of main or berth/in-force. Equal trees are the same pointer: the reader of documents
-// keeps what it has read by content.
+func unitPath(i int) string {
+	return "tenants/physics/projects/lab/instances/unit-" + strconv.Itoa(i) + ".yaml"
+}
+
+// tree is the content of a commit of main or berth/in-force.
 type tree struct {
+	id       string // equal trees have the same
 	files    map[string]string
 	blobs    map[string]string
 	snapshot schema.Snapshot
 }
 
-var trees sync.Map // *tree by its paths and blobs
+var texts sync.Map // text by blob, of all trees
 
 func treeOf(files map[string]string) *tree {
 	t := &tree{files: files, blobs: map[string]string{}, snapshot: estate.Files(files)}
 	var id strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		t.blobs[path] = estate.BlobID([]byte(files[path]))
+		texts.Store(t.blobs[path], files[path])
 		id.WriteString(path + " " + t.blobs[path] + "\n")
 	}
-	known, _ := trees.LoadOrStore(id.String(), t)
-	return known.(*tree)
+	t.id = id.String()
+	return t
 }
 
-// declared is what main says. Only a wide estate has a rule, and an operation.
+// declared is what main says. Only a wide estate has a rule, and operations.
 type declared struct {
 	wishes
 	operation
 	isWide bool
 }
 
-var merged sync.Map // *tree by declared
+var merged sync.Map // *tree by declared, without operations: with them there are too many
 
 func (w declared) tree() *tree {
+	if w.verb == "" {
+		w.operation = operation{}
+	}
 	if t, ok := merged.Load(w); ok {
 		return t.(*tree)
 	}
@@ -69,11 +78,14 @@ func (w declared) tree() *tree {
 	}
 	for i, one := range w.wishes {
 		if one.exists {
-			files[fmt.Sprintf("tenants/physics/projects/lab/instances/unit-%d.yaml", i)] = one.text(i)
+			files[unitPath(i)] = one.text(i)
 		}
 	}
-	t, _ := merged.LoadOrStore(w, treeOf(files))
-	return t.(*tree)
+	t := treeOf(files)
+	if w.verb == "" {
+		merged.Store(w, t)
+	}
+	return t
 }
 
 // with returns the tree with paths replaced by blobs that some tree has; "" removes a path.
@@ -87,15 +99,11 @@ func (t *tree) with(replace map[string]string) (*tree, error) {
 		if blob == "" {
 			continue
 		}
-		trees.Range(func(_, other any) bool {
-			if o := other.(*tree); o.blobs[path] == blob {
-				files[path] = o.files[path]
-			}
-			return files[path] == ""
-		})
-		if files[path] == "" {
+		text, ok := texts.Load(blob)
+		if !ok {
 			return nil, fmt.Errorf("%s: no tree has blob %s", path, blob)
 		}
+		files[path] = text.(string)
 	}
 	return treeOf(files), nil
 }

@@ -188,7 +188,7 @@ func (m *mirror) WriteInForce(ctx context.Context, old string, w reconciler.InFo
 		if err != nil {
 			return "", err
 		}
-		if was := r.commits[old]; was != nil && was.tree == t && maps.Equal(was.inForce.Permitted, w.Permitted) &&
+		if was := r.commits[old]; was != nil && was.tree.id == t.id && maps.Equal(was.inForce.Permitted, w.Permitted) &&
 			slices.Equal(was.inForce.Held, w.Held) {
 			return old, nil
 		}

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -64,13 +65,26 @@ func isOver(t *plan.ThingStatus) bool {
 	return false
 }
 
+// hasFreeNode reports whether a node for workers has no member: a stopped unit keeps those that main no longer declares. The
+// caller has the lock.
+func (s *simulation) hasFreeNode() bool {
+	used := map[string]bool{}
+	for _, u := range last(s.remote.statuses).Units.All() {
+		for _, m := range u.Members {
+			used[m.Node] = true
+		}
+		if u.Observed != nil && u.Observed.Unit != nil {
+			for _, m := range u.Observed.Unit.Members {
+				used[m.Node] = true
+			}
+		}
+	}
+	return slices.ContainsFunc(nodeNames()[1:], func(n string) bool { return !used[n] })
+}
+
 // pending returns the operation that is not over; "" if there is none. The caller has the lock.
 func (s *simulation) pending() string {
-	used := 0
-	for _, w := range s.want.wishes {
-		used += w.workers
-	}
-	if s.want.verb == "" || s.want.verb == "replace" && used == workers { // no node is free to move to
+	if s.want.verb == "" || s.want.verb == "replace" && !s.hasFreeNode() {
 		return ""
 	}
 	t := last(s.remote.statuses).Things[s.want.operation.key()]

@@ -28,7 +28,7 @@ func TestSimulationFindsPlantedFaults(t *testing.T) {
 			t.Parallel()
 			var all []string
 			for seed := uint64(1); seed <= 20; seed++ {
-				s, _ := play(t, seed, true, plant)
+				s, _ := play(t, options{seed: seed, isWide: true, asks: true, plant: plant})
 				if slices.ContainsFunc(s.violations, func(v string) bool { return strings.HasPrefix(v, invariant+":") }) {
 					return
 				}

@@ -8,7 +8,6 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -29,8 +28,11 @@ import (
 
 // definitions are compiled once. The loader keeps what it read, by content, over all schedules.
 var definitions = sync.OnceValues(func() (*estate.Loader, error) {
-	return estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
+	return estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}, Trees: 512})
 })
+
+// metrics are those of all daemons: nothing reads them.
+var metrics = sync.OnceValue(func() *loop.Metrics { return loop.NewMetrics(nil) })
 
 const (
 	disturbed = 4 * time.Minute  // of virtual time with faults and merges
@@ -41,11 +43,17 @@ const (
 	mayFail   = 8               // one call in so many has a fault
 )
 
+// options are what is random in a schedule.
+type options struct {
+	seed   uint64
+	isWide bool   // the estate has a rule, and the clocks of hosts are off
+	asks   bool   // people ask for operations on members, in a wide estate
+	plant  string // a fault of Berth that a test plants; "": none
+}
+
 // simulation is one schedule under way.
 type simulation struct {
-	seed   uint64
-	plant  string // a fault of Berth that a test plants; "": none
-	isWide bool   // the estate has a rule, the clocks of hosts are off, and people ask for operations
+	options
 	loader *estate.Loader
 
 	mu         sync.Mutex
@@ -142,8 +150,8 @@ func (s *simulation) start() *daemon {
 		Readers: loop.Readers{Nodes: s.world},
 		Settings: loop.Settings{Interval: interval, Poll: 30 * time.Second, AuthorLag: time.Second, MaxAttempts: 1000,
 			Heartbeat: 30 * time.Second},
-		Hooks: loop.Hooks{Webhook: s.receive(d)},
-		Log:   slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Now().Add(time.Duration(d.offset.Load())) },
+		Hooks: loop.Hooks{Webhook: s.receive(d)}, Metrics: metrics(),
+		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Now().Add(time.Duration(d.offset.Load())) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
@@ -197,7 +205,7 @@ func (s *simulation) run() {
 // act is one thing that people or the world do. The caller has the lock.
 func (s *simulation) act(r *rand.Rand) {
 	kinds := 12
-	if s.isWide && os.Getenv("BERTH_OPERATIONS") == "yes" { // too new for each run
+	if s.asks {
 		kinds = 14
 	}
 	kind := []string{"merge", "merge", "merge", "merge", "kill", "second daemon", "node lost", "node lost", "node back", "node back",

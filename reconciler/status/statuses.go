@@ -48,7 +48,7 @@ func (s *Statuses) SetUnit(prev *plan.Status, next plan.Status) (changed, ok boo
 	if s.units.Get(next.Key) != prev {
 		return false, false
 	}
-	if prev != nil && EqualJSON(prev, &next) {
+	if prev != nil && prev.Phase == next.Phase && EqualJSON(prev, &next) {
 		return false, true
 	}
 	s.units = s.units.With(&next)

@@ -20,9 +20,12 @@ type Head struct {
 
 // ID returns the hash of r without its time and its position in the chain. The same
 // decision about the same change always has the same ID.
-func (r Record) ID() string {
+func (r Record) ID() string { return normal(r).id() }
+
+// id is ID of a normal record.
+func (r Record) id() string {
 	r.RecordID, r.OccurredAt, r.Link = "", time.Time{}, Link{}
-	sum := sha256.Sum256(encode(normal(r)))
+	sum := sha256.Sum256(encode(r))
 	return hex.EncodeToString(sum[:])[:32]
 }
 
@@ -34,7 +37,7 @@ func Chain(prev Head, records []Record) []Record {
 	for i, r := range out {
 		r = normal(r)
 		if r.RecordID == "" {
-			r.RecordID = r.ID()
+			r.RecordID = r.id()
 		}
 		r.Sequence, r.Previous = prev.Sequence+1, prev.Hash
 		r.Hash = r.sum()

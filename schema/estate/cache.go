@@ -9,6 +9,7 @@ import (
 // limit the memory: when the younger one is too large, the older one is dropped. A hit
 // moves the trees of a name to the younger generation.
 type cache struct {
+	most         int // trees of one name
 	mu           sync.Mutex
 	young, old   map[string]*history // by name of the tree
 	weight       int                 // size of the younger generation
@@ -18,8 +19,7 @@ type cache struct {
 // heaviest limits the text, in bytes, of the trees of a generation.
 const heaviest = 128 << 20
 
-// mostTrees limits the trees of one name: those of main, of the tree in force, and of
-// pull requests.
+// mostTrees is the default of Options.Trees.
 const mostTrees = 8
 
 // of returns the history of a name.
@@ -69,7 +69,7 @@ func (c *cache) add(t *tree) {
 	h := c.of(t.name)
 	h.mu.Lock()
 	was := h.weight
-	h.trees = append([]*tree{t}, h.trees[:min(len(h.trees), mostTrees-1)]...)
+	h.trees = append([]*tree{t}, h.trees[:min(len(h.trees), c.most-1)]...)
 	h.weight = 0
 	for _, t := range h.trees {
 		h.weight += t.size

@@ -23,6 +23,8 @@ type Options struct {
 	Releases map[string]schema.Releases
 	// Checks maps a runtime_backend to the check of a config beyond its definition.
 	Checks map[string]schema.ConfigCheck
+	// Trees is how many trees of one name are kept: those of main, in force and of pull requests. 0: 8.
+	Trees int
 }
 
 // Loader reads snapshots. It caches trees by content, so that a snapshot costs what
@@ -47,6 +49,7 @@ func New(opts Options) (*Loader, error) {
 		backends: opts.Backends,
 		checks:   opts.Checks,
 		reader:   reader,
+		cache:    cache{most: cmp.Or(opts.Trees, mostTrees)},
 		reading:  make(chan struct{}, 2*min(runtime.GOMAXPROCS(0), 4)),
 	}, nil
 }
@@ -54,7 +57,8 @@ func New(opts Options) (*Loader, error) {
 // WithEmptyCache returns a Loader with the same definitions that has read nothing yet. Compiling the definitions is
 // most of what a Loader costs.
 func (l *Loader) WithEmptyCache() *Loader {
-	return &Loader{backends: l.backends, checks: l.checks, reader: l.reader, reading: make(chan struct{}, cap(l.reading))}
+	return &Loader{backends: l.backends, checks: l.checks, reader: l.reader, cache: cache{most: l.cache.most},
+		reading: make(chan struct{}, cap(l.reading))}
 }
 
 // ConfigFacts returns what the runtime of v reads in the complete config of a unit.
