@@ -15,6 +15,13 @@ func (w *World) Left(node string) []string {
 	return slices.Clone(w.left[node])
 }
 
+// leave changes what abandoned members left on a node.
+func (w *World) leave(node string, change func(left []string) []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left[node] = change(w.left[node])
+}
+
 // remainsOf names what a member leaves on its host.
 func (a *applier) remainsOf() string { return a.change.Action.Member + " of " + a.key.String() }
 
@@ -30,7 +37,7 @@ func (a *applier) abandon() error {
 		if isBusy = u.Jobs.Running > 0; isBusy || u.Members[name].Node != node {
 			return
 		}
-		a.world.left[node] = append(a.world.left[node], a.remainsOf())
+		a.world.leave(node, func(left []string) []string { return append(left, a.remainsOf()) })
 		delete(u.Members, name)
 		u.Applied.Members = slices.DeleteFunc(u.Applied.Members, func(m plan.Member) bool { return m.Name == name })
 	}); err != nil {
@@ -46,6 +53,8 @@ func (a *applier) abandon() error {
 func (a *applier) clean() error {
 	node := a.change.Action.Node
 	return a.step(node, "clean", func(*unit) {
-		a.world.left[node] = slices.DeleteFunc(a.world.left[node], func(what string) bool { return what == a.remainsOf() })
+		a.world.leave(node, func(left []string) []string {
+			return slices.DeleteFunc(left, func(what string) bool { return what == a.remainsOf() })
+		})
 	})
 }

@@ -22,6 +22,7 @@ import (
 // outlive a daemon. It is safe for concurrent use.
 type World struct {
 	mu      sync.Mutex
+	changes perUnit
 	dir     string // with a file for each unit; empty: kept in memory only
 	units   map[schema.Key]*unit
 	down    map[string]bool     // unreachable nodes
@@ -31,6 +32,16 @@ type World struct {
 	foreign map[string]string // conflicts on nodes with something that Berth did not make
 	calls   map[string]int
 	script  []fault
+}
+
+// perUnit lets one change of a unit happen at a time. Files are written under it and not under the lock of the world, as hosts work
+// beside each other. It is taken before that lock.
+type perUnit struct{ locks sync.Map } // schema.Key → *sync.Mutex
+
+func (p *perUnit) lock(key schema.Key) (unlock func()) {
+	l, _ := p.locks.LoadOrStore(key, &sync.Mutex{})
+	l.(*sync.Mutex).Lock()
+	return l.(*sync.Mutex).Unlock
 }
 
 // unit is the state of a unit on its hosts.
@@ -102,13 +113,12 @@ const unitSuffix = ".json"
 // UnitFile is the name of the file of a unit in the directory of a world.
 func UnitFile(key schema.Key) string { return url.PathEscape(key.String()) + unitSuffix }
 
-// save writes the file of a unit, or removes it if the unit is gone. The work of a step is that of
-// one unit, however many there are. The caller holds mu.
-func (w *World) save(key schema.Key) error {
+// save writes the file of a unit, or removes it for nil. The work of a step is that of one unit, however many there are.
+func (w *World) save(key schema.Key, u *unit) error {
 	if w.dir == "" {
 		return nil
 	}
-	file, u := filepath.Join(w.dir, UnitFile(key)), w.units[key]
+	file := filepath.Join(w.dir, UnitFile(key))
 	if u == nil {
 		if err := os.Remove(file); err != nil {
 			return fmt.Errorf("save world: %w", err)
@@ -273,45 +283,44 @@ func (w *World) used(key schema.Key) []usage.Job {
 
 // Lose takes all of a unit away, as a host that is made empty does.
 func (w *World) Lose(key schema.Key) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.replace(key, nil)
+	defer w.changes.lock(key)()
+	return w.replace(key, w.unit(key), nil)
 }
 
 func (w *World) change(key schema.Key, f func(*unit) error) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.units[key] == nil {
+	defer w.changes.lock(key)()
+	before := w.unit(key)
+	if before == nil {
 		return fmt.Errorf("%s does not exist", key)
 	}
-	u := w.units[key].clone()
+	u := before.clone()
 	if err := f(u); err != nil {
 		return err
 	}
-	return w.replace(key, u)
+	return w.replace(key, before, u)
 }
 
-// replace replaces the unit of key with u, or removes it for nil. If saving fails, the
-// unit is unchanged. The caller holds mu.
-func (w *World) replace(key schema.Key, u *unit) error {
-	before, existed := w.units[key]
-	switch {
-	case u != nil:
-		w.units[key] = u
-	case existed:
-		delete(w.units, key)
-	default:
+func (w *World) unit(key schema.Key) *unit {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.units[key]
+}
+
+// replace replaces a unit with u, or removes it for nil; before is nil if there was none. If saving fails, the unit is unchanged. The
+// caller holds the lock of the unit.
+func (w *World) replace(key schema.Key, before, u *unit) error {
+	if before == nil && u == nil {
 		return nil
 	}
-	err := w.save(key)
-	switch {
-	case err == nil:
-	case existed:
-		w.units[key] = before
-	default:
+	if err := w.save(key, u); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.units[key] = u; u == nil {
 		delete(w.units, key)
 	}
-	return err
+	return nil
 }
 
 // clone copies all that may change.
@@ -357,21 +366,12 @@ func (w *World) Remains(key schema.Key) []string {
 // of the node or the save prevents it. A unit exists as long as its record names it:
 // an effect without a record makes no unit, and one that empties the record removes it.
 func (w *World) step(stamp runtimes.Stamp, key schema.Key, node, what string, effect func(*unit)) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range w.script {
-		w.script[i].in--
-		if w.script[i].in == 0 {
-			err := w.script[i].err
-			w.script = slices.Delete(w.script, i, i+1)
-			return fmt.Errorf("host %s: operation %s: %w", node, what, err)
-		}
+	defer w.changes.lock(key)()
+	if err := w.allows(node, what); err != nil {
+		return err
 	}
-	if w.down[node] {
-		return fmt.Errorf("host %s: operation %s: %w", node, what, runtimes.ErrUnreachable)
-	}
-	u := &unit{Members: map[string]memberState{}}
-	if before := w.units[key]; before != nil {
+	before, u := w.unit(key), &unit{Members: map[string]memberState{}}
+	if before != nil {
 		u = before.clone()
 	}
 	for _, m := range u.Members {
@@ -389,5 +389,23 @@ func (w *World) step(stamp runtimes.Stamp, key schema.Key, node, what string, ef
 	if u.Applied.Effective.Key != key {
 		u = nil
 	}
-	return w.replace(key, u)
+	return w.replace(key, before, u)
+}
+
+// allows returns the error of an operation that a scripted fault or the state of its node prevents.
+func (w *World) allows(node, what string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.script {
+		w.script[i].in--
+		if w.script[i].in == 0 {
+			err := w.script[i].err
+			w.script = slices.Delete(w.script, i, i+1)
+			return fmt.Errorf("host %s: operation %s: %w", node, what, err)
+		}
+	}
+	if w.down[node] {
+		return fmt.Errorf("host %s: operation %s: %w", node, what, runtimes.ErrUnreachable)
+	}
+	return nil
 }
