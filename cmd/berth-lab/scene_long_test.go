@@ -139,7 +139,7 @@ func (s *scene) requests(nodes ...string) <-chan struct{} {
 	const ledger = "/var/lib/berth/ledger.jsonl"
 	begun := make(chan struct{}, 10000)
 	for _, node := range nodes {
-		size := s.on(node, "stat -c %s "+ledger+" || echo 0")
+		size := s.on(node, "stat -c %s "+ledger+" 2>/dev/null || echo 0")
 		cmd, err := s.lab.Command(s.Context(), node, "tail", "-F", "-c", "+"+size, ledger)
 		require.NoError(s, err)
 		out, err := cmd.StdoutPipe()

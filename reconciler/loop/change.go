@@ -29,7 +29,7 @@ type decidedChange struct {
 	causes map[schema.Key]string // commit of main that changed each unit
 	now    time.Time
 
-	placedAt uint64 // version of the statuses that next was placed by
+	placedAt uint64 // version of the statuses from which next was placed
 }
 
 // origin names the commits and users of a decision.

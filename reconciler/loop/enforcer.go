@@ -184,7 +184,7 @@ func (f *enforcer) carryOut(e effects) {
 func (f *enforcer) recordDecision(e effects) {
 	f.status.Decision.Lock()
 	defer f.status.Decision.Unlock()
-	if f.status.Version() != e.change.placedAt { // a node may have become free or ready, which only the state before knows
+	if f.status.Version() != e.change.placedAt { // next may miss a node that became free or ready
 		f.queues.add(reconciler.Item{Task: reconciler.TaskPlace})
 	}
 	f.status.SetRules(e.state.Desired.HookRules())

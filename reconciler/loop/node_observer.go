@@ -86,10 +86,10 @@ func (o *nodeObserver) run(ctx context.Context) {
 	}
 	tick := time.NewTicker(o.heartbeat)
 	defer tick.Stop()
-	observations := newGoroutines()
-	defer observations.end()
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for ctx.Err() == nil {
-		o.beat(ctx, observations)
+		o.beat(ctx, &wg)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -98,7 +98,7 @@ func (o *nodeObserver) run(ctx context.Context) {
 }
 
 // beat begins an observation of each node in force that is not being observed, and forgets the others.
-func (o *nodeObserver) beat(ctx context.Context, observations *goroutines) {
+func (o *nodeObserver) beat(ctx context.Context, wg *sync.WaitGroup) {
 	st := o.inForce.current()
 	if st == nil {
 		return
@@ -106,7 +106,7 @@ func (o *nodeObserver) beat(ctx context.Context, observations *goroutines) {
 	o.forget(st)
 	for _, name := range slices.Sorted(maps.Keys(st.Effective.Nodes)) {
 		if slots := o.begin(name); slots != nil {
-			observations.start(func() {
+			wg.Go(func() {
 				defer o.end(name)
 				select {
 				case slots <- struct{}{}:
@@ -191,21 +191,22 @@ func (o *nodeObserver) observe(ctx context.Context, name string) {
 	}
 	var transition *nodes.Transition
 	known.status, transition = nodes.Next(known.status, seen, now, o.limits)
-	if known.message = ""; err != nil {
+	took := now.Round(0).Sub(begun.Round(0))                   // by the wall clock, as that of the host
+	isTimely := err == nil && took >= 0 && took <= nodeTimeout // else the daemon was suspended, or its clock set, meanwhile
+	known.message = ""
+	switch {
+	case err != nil:
 		known.message = err.Error()
-	} else {
-		known.facts = facts
-		if took := now.Sub(begun); took <= nodeTimeout { // a daemon that was suspended meanwhile knows nothing about the clock
-			known.offset = facts.At.Sub(begun.Add(took / 2))
-		}
+	case isTimely:
+		known.facts, known.offset = facts, facts.At.Sub(begun.Add(took/2))
 	}
 	if transition != nil { // it is told once, also if the status is recorded by a later heartbeat
 		o.metrics.nodeChanged(transition.To)
 		o.logTransition(n, known, transition)
 	}
 	o.record(st, n, known, transition)
-	var measured *nodes.Measured // nil: no answer
-	if err == nil {
+	var measured *nodes.Measured // nil: no timely answer
+	if isTimely {
 		measured = measuredOf(known.facts, known.offset)
 	}
 	o.status.Sample(name, st.Main, rules.Values(measured), now)
@@ -239,7 +240,7 @@ func (o *nodeObserver) record(st *reconciler.State, n *schema.Node, known *known
 	o.warn(n, prev, &next)
 }
 
-// warn logs what a status of a node says against its host, if the one before did not say it.
+// warn logs the conditions of a node that became true, and a capacity that differs in another way.
 func (o *nodeObserver) warn(n *schema.Node, prev, next *plan.ThingStatus) {
 	before, after := prev.Condition(plan.ConditionCapacityDiffers), next.Condition(plan.ConditionCapacityDiffers)
 	if after.Is(plan.ConditionTrue) && (before == nil || before.Message != after.Message) {
@@ -296,14 +297,13 @@ func nodeStatus(prev *plan.ThingStatus, was nodes.Record, n *schema.Node, known 
 		r.Host = &nodes.Host{Kernel: f.Kernel, BootID: f.BootID, Helper: f.Version, Protocol: f.Protocol}
 		r.Measured = measuredOf(f, known.offset)
 	}
-	s.Conditions = []plan.Condition{ready}
 	if r.Found != nil {
-		s.Conditions = []plan.Condition{nodes.CapacityCondition(n.Spec.Capacity, *r.Found), ready}
+		s.Conditions = append(s.Conditions, nodes.CapacityCondition(n.Spec.Capacity, *r.Found))
 	}
 	if r.Measured != nil {
-		s.Conditions = slices.Insert(s.Conditions, len(s.Conditions)-1,
-			nodes.ClockCondition(prev.Condition(plan.ConditionClockDiffers), *r.Measured))
+		s.Conditions = append(s.Conditions, nodes.ClockCondition(prev.Condition(plan.ConditionClockDiffers), *r.Measured))
 	}
+	s.Conditions = append(s.Conditions, ready)
 	return s, r
 }
 

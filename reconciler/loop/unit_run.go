@@ -185,7 +185,7 @@ func (r *unitRun) settleWithoutAction() (again time.Duration, ok bool) {
 		v.paused, again = v.pauseReason(), r.interval
 	case v.retry == nil:
 		return 0, false
-	case v.retry.Terminal && v.retry.Plan != "" && v.retry.Plan != g.plan.Digest:
+	case v.retry.Terminal && v.retry.Plan != g.plan.Digest:
 		v.retry = nil // something else is to be done, such as the repair of another daemon
 		return 0, false
 	case v.retry.Terminal: // observed only, until the revision or the plan changes

@@ -10,8 +10,7 @@ import (
 	"berth/schema"
 )
 
-// A unit is planned with each observation. That a host returns it as it was declared is found without flattening its
-// configuration, which takes most of the time of a plan.
+// An unchanged unit is recognized without flattening its configuration, the largest cost of a plan.
 func TestUnchangedUnitIsPlannedWithoutFlattening(t *testing.T) {
 	declared := schema.EffectiveUnit{
 		Key:    schema.InstanceKey("a", "b", "c"),

@@ -251,7 +251,7 @@ func configured() Input {
 			Drift: []Drift{{Member: "worker-1", What: "users", Detail: "bob"}, {What: "configuration"}}}}
 }
 
-// A caller that compares no empty plans gets none digested, and others as they are.
+// With SkipEmpty, an empty plan has no digests. Other plans are unchanged.
 func TestEmptyPlansNeedNoDigest(t *testing.T) {
 	in := configured()
 	whole := Make(in)

@@ -24,7 +24,7 @@ type Input struct {
 	Abandoned  []Abandoned
 	Nodes      map[string]NodeState // of observed and abandoned members, by name; what is missing is unknown
 	Rules      Rules                // nil: impacts are unknown
-	SkipEmpty  bool                 // an empty plan gets no digests: the caller compares only others
+	SkipEmpty  bool                 // an empty plan has no digests
 }
 
 // Make returns the plan that changes a unit from its observed to its desired state. The

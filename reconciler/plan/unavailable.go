@@ -8,8 +8,7 @@ import (
 
 // limitUnavailable lets only so many members of each role leave and come back that at most
 // its max_unavailable are not running. The others stay as they are until a later plan.
-// A member that is removed for good is not counted, and neither is one of a stop, nor one that waits for the node of another: it
-// comes only once that one has left.
+// Not counted: a member that is removed for good, one of a stop, and one that waits for the node of a member that leaves now.
 func (m updateMaker) limitUnavailable() {
 	if m.plan.Before == nil {
 		return
@@ -25,7 +24,7 @@ func (m updateMaker) limitUnavailable() {
 
 // limitRole adds the members of a role that have to wait to waiting.
 func (m updateMaker) limitRole(role schema.EffectiveRole, waiting map[string]bool) {
-	var away []string // declared and not running, without those that wait for a node
+	var away []string // declared and not running
 	var next []Member // running, and would leave and come back
 	count := 0
 	for _, a := range m.plan.After.Members {
@@ -42,17 +41,14 @@ func (m updateMaker) limitRole(role schema.EffectiveRole, waiting map[string]boo
 		}
 		count++
 	}
-	away = slices.DeleteFunc(away, func(name string) bool {
-		a, _ := m.plan.After.Member(name)
-		return m.at(a) == "" && slices.ContainsFunc(next, func(b Member) bool { return m.states[b.Name].Node == a.Node })
-	})
-	for len(next) > 0 && len(away) < role.MaxUnavailable.Of(count) {
-		// A node whose member leaves later is no place yet.
-		i := slices.IndexFunc(next, func(a Member) bool {
-			return !slices.ContainsFunc(next, func(b Member) bool { return b.Name != a.Name && m.states[b.Name].Node == a.Node })
-		})
-		i = max(i, 0)
-		away, next = append(away, next[i].Name), slices.Delete(next, i, i+1)
+	for len(next) > 0 {
+		i := m.firstToLeave(next, away)
+		node := m.states[next[i].Name].Node
+		others := slices.DeleteFunc(slices.Clone(away), func(name string) bool { return m.awaits(name, node) })
+		if len(others) >= role.MaxUnavailable.Of(count) {
+			break
+		}
+		away, next = append(others, next[i].Name), slices.Delete(next, i, i+1)
 	}
 	if len(next) == 0 {
 		return
@@ -72,6 +68,26 @@ func (m updateMaker) limitRole(role schema.EffectiveRole, waiting map[string]boo
 	m.block(CodeUnavailable, true, "%s %s until %s %s again (max_unavailable of role %s is %s)",
 		list(names), plural(len(names), "keeps its node and resources", "keep their nodes and resources"),
 		list(away), plural(len(away), "runs", "run"), role.Name, role.MaxUnavailable)
+}
+
+// awaits reports whether a member that is nowhere is to come to a node.
+func (m updateMaker) awaits(name, node string) bool {
+	a, _ := m.plan.After.Member(name)
+	return m.at(a) == "" && a.Node == node
+}
+
+// firstToLeave returns the index of the member that leaves first: one whose node a member awaits, else one whose new node is free. A
+// node whose member leaves later is no place yet.
+func (m updateMaker) firstToLeave(next []Member, away []string) int {
+	i := slices.IndexFunc(next, func(a Member) bool {
+		return slices.ContainsFunc(away, func(name string) bool { return m.awaits(name, m.states[a.Name].Node) })
+	})
+	if i < 0 {
+		i = slices.IndexFunc(next, func(a Member) bool {
+			return !slices.ContainsFunc(next, func(b Member) bool { return b.Name != a.Name && m.states[b.Name].Node == a.Node })
+		})
+	}
+	return max(i, 0)
 }
 
 // keepWaiting keeps members that wait as they are, and other members off their nodes.

@@ -122,7 +122,7 @@ func waitsForLeaver(o plan.Observed, p plan.Plan, m plan.Member) bool {
 	return !isThere && slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.Leave && a.Node == m.Node })
 }
 
-// A member that is to come to the node of another one does not hold that one there: each would wait for the other.
+// A member that waits for the node of another one does not keep that one there. Otherwise each waits for the other.
 func TestMemberLeavesForOneThatWaitsForItsNode(t *testing.T) {
 	for name, workers := range map[string]int{"a new member": 1, "a stopped member of another node": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -138,6 +138,26 @@ func TestMemberLeavesForOneThatWaitsForItsNode(t *testing.T) {
 			require.Contains(t, p.Actions[joins].Needs, p.Actions[leaves].ID)
 		})
 	}
+}
+
+// The member whose node another one waits for leaves first. Another that left beside it would be one too many.
+func TestAwaitedNodeIsLeftFirst(t *testing.T) {
+	before, after := unitOf(2, 1), unitOf(3, 1)
+	for i, node := range []string{"n5", "n6", "n1"} {
+		after.Members[1+i].Node = node
+	}
+	o := plan.Observed{Key: before.Effective.Key, Presence: plan.Present, Complete: true, Unit: &before, Members: []plan.MemberState{
+		{Name: "controller-0", Node: "lab", State: plan.Running}, {Name: "worker-0", Node: "n0", State: plan.Running},
+		{Name: "worker-1", Node: "n1", State: plan.Running}}}
+	p := plan.Make(plan.Input{Key: o.Key, After: &after.Effective, Members: after.Members, Observed: o})
+	var leave []string
+	for _, a := range p.Actions {
+		if a.Verb == plan.Leave {
+			leave = append(leave, a.Member)
+		}
+	}
+	require.Equal(t, []string{"worker-1"}, leave)
+	require.True(t, isBlocked(p, plan.CodeUnavailable), "worker-0 waits")
 }
 
 // A reshape of three members leaves them one after the other, shows the others with the

@@ -34,8 +34,8 @@ type World struct {
 	script  []fault
 }
 
-// perUnit lets one change of a unit happen at a time. Files are written under it and not under the lock of the world, as hosts work
-// beside each other. It is taken before that lock.
+// perUnit serializes the changes of one unit. Units are saved at the same time, as hosts work beside each other. Its lock is taken
+// before World.mu.
 type perUnit struct{ locks sync.Map } // schema.Key → *sync.Mutex
 
 func (p *perUnit) lock(key schema.Key) (unlock func()) {

@@ -14,7 +14,7 @@ import (
 	"berth/schema"
 )
 
-// Files that an earlier leader wrote are not written again for their form alone, and any text is read back.
+// A status has the bytes that yaml.Marshal gives it, and any text is read back unchanged.
 func TestStatusFilesAreThoseOfYAMLMarshal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "yes", "010", "1e3", "0x1f", "null", "~", "12:30", "2026-11-30", "a: b",

@@ -311,7 +311,7 @@ func statusKind(key schema.Key) string { return string(key.Kind) + "Status" }
 // WriteStatus makes one commit on berth/status and pushes it in one request. Its
 // cost follows the changes in b, neither the estate nor the history. If b changes
 // nothing, WriteStatus returns old. So a caller may write a batch again on the new
-// tip after a lost response.
+// tip after a lost response. It keeps the statuses of b: the caller must not change what they point to.
 //
 // The error is reconciler.ErrConflict if another process moved the branch from old.
 func (r *Branch) WriteStatus(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
@@ -467,7 +467,7 @@ func (f *statusFile) encode() (data []byte, err error) {
 	return data, nil
 }
 
-// encodeStatus is yaml.Marshal, which writes JSON, parses that as YAML and writes it. A parser of JSON takes less time.
+// encodeStatus returns what yaml.Marshal returns. That parses its own JSON as YAML, which is slower, and refuses some texts.
 func encodeStatus(document any) ([]byte, error) {
 	text, err := json.Marshal(document)
 	if err != nil {
@@ -475,11 +475,11 @@ func encodeStatus(document any) ([]byte, error) {
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber() // an integer stays one
-	var object map[string]any
-	if err := decoder.Decode(&object); err != nil {
+	var fields map[string]any
+	if err := decoder.Decode(&fields); err != nil {
 		return nil, err
 	}
-	return goyaml.Marshal(object)
+	return goyaml.Marshal(fields)
 }
 
 func (w *statusWriter) revision(v reconciler.Revision) error {
