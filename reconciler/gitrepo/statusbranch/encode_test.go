@@ -17,7 +17,8 @@ import (
 // A status has the bytes that yaml.Marshal gives it, and any text is read back unchanged.
 func TestStatusFilesAreThoseOfYAMLMarshal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "yes", "010", "1e3", "0x1f", "null", "~", "12:30", "2026-11-30", "a: b",
+		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "yes", "010", "1e3", "0x1f", "null", "~", "12:30",
+			"2026-11-30", "a: b",
 			"- a", "# a", "a\nb\n", " a", "a ", "\t", "é", "\u2028", "\x00", "<a>&"}))
 		number := rapid.OneOf(rapid.SampledFrom([]any{0, 1, -1, 1.5, 1e6, 1e-7, 1 << 53, math.MaxInt64, math.MinInt64}),
 			rapid.Map(rapid.Float64Range(-1e15, 1e15), func(n float64) any { return n }), rapid.Map(rapid.Int64(), func(n int64) any { return n }))
