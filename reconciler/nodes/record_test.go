@@ -39,7 +39,8 @@ func TestClockThatDiffers(t *testing.T) {
 	for _, one := range []struct {
 		offset time.Duration
 		want   string
-	}{{0, ""}, {59 * time.Second, ""}, {2 * time.Minute, "the clock of the host is 2m0s ahead of the daemon's"}, {40 * time.Second, "40s ahead"},
+	}{{0, ""}, {59 * time.Second, ""}, {2 * time.Minute, "the clock of the host is 2m0s ahead of the daemon's"},
+		{40 * time.Second, "40s ahead"},
 		{29 * time.Second, ""}, {40 * time.Second, ""}, {-time.Hour, "1h0m0s behind the daemon's"}} {
 		c := nodes.ClockCondition(was, nodes.Measured{ClockOffset: one.offset.Milliseconds()})
 		require.Equal(t, plan.StatusOf(one.want != ""), c.Status, one.offset)
