@@ -106,7 +106,7 @@ func (s *scene) nodeEvents(since int) map[string][]string {
 	return out
 }
 
-// lostAndBack are the events of a lost node. It is unknown before, if its host is silent for long before Slurm says so too.
+// lostAndBack returns the events of a lost node without unknown, which comes only if Slurm reports the silence late.
 func (s *scene) lostAndBack(since int, node string) []string {
 	s.Helper()
 	return slices.DeleteFunc(s.nodeEvents(since)[node], func(typ string) bool { return typ == "unknown" })

@@ -76,7 +76,7 @@ func StateOf(phase string) State {
 	return Unknown
 }
 
-// Restore returns the status of a node that its status on berth/status and the record of that describe; the zero value for nil.
+// Restore returns the state of a node that its status on berth/status and the decoded record in it describe; the zero value for nil.
 // No observation counts as made: the time in which no daemon ran is no silence.
 func Restore(s *plan.ThingStatus, r Record) Status {
 	if s == nil || !slices.Contains(States(), State(s.Phase)) {

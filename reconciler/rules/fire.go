@@ -156,7 +156,7 @@ func Firing(e plan.Event) (p event.Rule, ok bool) {
 	return p, ok
 }
 
-// outcomesOf returns the ids of the outcomes of the effects of a firing besides its alert.
+// outcomesOf returns the ids of the events that will be the outcomes of a firing. Its alert has none.
 func outcomesOf(firing plan.Event, s subject) (ids []string) {
 	if s.Effect == "" {
 		return nil

@@ -65,8 +65,8 @@ func isOver(t *plan.ThingStatus) bool {
 	return false
 }
 
-// hasFreeNode reports whether a node for workers has no member: a stopped unit keeps those that main no longer declares. The
-// caller has the lock.
+// hasFreeNode reports whether a node for workers has no member. A stopped unit keeps the nodes of members that main no
+// longer declares. The caller has the lock.
 func (s *simulation) hasFreeNode() bool {
 	used := map[string]bool{}
 	for _, u := range last(s.remote.statuses).Units.All() {

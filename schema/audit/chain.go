@@ -22,7 +22,7 @@ type Head struct {
 // decision about the same change always has the same ID.
 func (r Record) ID() string { return normal(r).id() }
 
-// id is ID of a normal record.
+// id returns the ID of a record that is normal already.
 func (r Record) id() string {
 	r.RecordID, r.OccurredAt, r.Link = "", time.Time{}, Link{}
 	sum := sha256.Sum256(encode(r))
