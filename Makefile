@@ -56,7 +56,7 @@ test-long: root deps ## what explores: random schedules and histories, garbled a
 	@$(TESTRUN) -tags long -timeout 2h -run '^$(or $(RUN),TestLong)' $(LONG)
 
 # With PART=yes these targets run a part of their tests.
-test-long: DRAW = $(if $(PART),-part 5)
+test-long: DRAW = $(if $(PART),-part 3)
 test-slurm test-slurm-next: DRAW = $(if $(PART),-part 3)
 test-machines: DRAW = $(if $(PART),-part 2)
 
