@@ -60,7 +60,7 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 		turn++
 		st := &reconciler.State{Main: "m", InForce: "f", Desired: desired, Effective: eff}
 		require.NoError(t, r.estate.putInForce(context.Background(), decidedChange{old: last, next: st}))
-		last = st
+		last = r.estate.inForce.current()
 		_, ok := r.View()
 		require.True(t, ok)
 	}
