@@ -21,7 +21,7 @@ import (
 func ownRepository(t *testing.T, files map[string]string, tenant string) (*world, *signer) {
 	t.Helper()
 	root := map[string]string{}
-	own := &world{t: t, git: gittest.New(t, map[string]string{"README.md": tenant + "\n"})}
+	own := &world{t: t, git: gittest.New(t, map[string]string{"README.md": tenant + "\n"}, gittest.InProcess)}
 	admin := newSigner(t, own)
 	dir := "tenants/" + tenant + "/"
 	files[dir+"roles.yaml"] = roleBinding("    - {login: " + tenant + ", role: tenant_admin, signing_keys: [\"" + admin.publicKey +

@@ -114,7 +114,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB) *world {
-	return &world{t: t, git: gittest.New(t, estateFiles()), world: memory.NewWorld(), forge: newForge()}
+	return &world{t: t, git: gittest.New(t, estateFiles(), gittest.InProcess), world: memory.NewWorld(), forge: newForge()}
 }
 
 // daemon is one running daemon with an empty cache.

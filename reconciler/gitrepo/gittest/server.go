@@ -52,18 +52,25 @@ type Options struct {
 	Files map[string]string
 	// Empty leaves the repository without a commit; Files must be nil then.
 	Empty bool
+	// InProcess receives the pushes of a daemon in this process. A push through git takes four
+	// processes, most of the processor time of a test.
+	InProcess bool
 }
+
+// InProcess sets Options.InProcess.
+func InProcess(o *Options) { o.InProcess = true }
 
 // Server serves one bare repository. Its methods are safe for concurrent use.
 type Server struct {
 	URL string // URL of the repository, without credentials
 	Dir string // directory of the bare repository
 
-	token   string
-	git     string // the program
-	backend *cgi.Handler
-	http    *http.Server
-	stop    chan struct{}
+	token     string
+	git       string // the program
+	backend   *cgi.Handler
+	inProcess bool // receives pushes
+	http      *http.Server
+	stop      chan struct{}
 
 	mu     sync.Mutex
 	faults Faults
@@ -92,9 +99,13 @@ type TB interface {
 
 // New starts a Server for a test and commits files to main. The server is closed
 // when the test ends.
-func New(t TB, files map[string]string) *Server {
+func New(t TB, files map[string]string, with ...func(*Options)) *Server {
 	t.Helper()
-	s, err := Start(Options{Dir: filepath.Join(t.TempDir(), RepoName), Files: files, Empty: files == nil})
+	o := Options{Dir: filepath.Join(t.TempDir(), RepoName), Files: files, Empty: files == nil}
+	for _, set := range with {
+		set(&o)
+	}
+	s, err := Start(o)
 	if err != nil {
 		t.Fatalf("git server: %v", err)
 	}
@@ -112,12 +123,13 @@ func Start(o Options) (*Server, error) {
 		o.Dir = filepath.Join(o.Dir, RepoName)
 	}
 	s := &Server{
-		Dir:   o.Dir,
-		token: o.Token,
-		git:   filepath.Join(core, "git"),
-		stop:  make(chan struct{}),
-		seen:  map[string]int{},
-		refs:  advertised{first: map[string]*httptest.ResponseRecorder{}},
+		Dir:       o.Dir,
+		token:     o.Token,
+		git:       filepath.Join(core, "git"),
+		inProcess: o.InProcess,
+		stop:      make(chan struct{}),
+		seen:      map[string]int{},
+		refs:      advertised{first: map[string]*httptest.ResponseRecorder{}},
 		backend: &cgi.Handler{
 			Path:   filepath.Join(core, "git-http-backend"),
 			Env:    append(environment(), "GIT_PROJECT_ROOT="+filepath.Dir(o.Dir), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=berth"),
@@ -237,9 +249,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	if drop {
-		s.serve(discardResponse{}, r)
+		w = discardResponse{}
+	}
+	if !push || !s.inProcess || !s.receive(w, body) {
+		s.answer(w, r, service)
+	}
+	if drop {
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// answer answers a request by git, and one for the refs by git's first answer.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, service string) {
 	if r.Method == http.MethodGet && (service == "git-upload-pack" || service == "git-receive-pack") {
 		s.advertise(w, r)
 		return
