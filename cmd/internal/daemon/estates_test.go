@@ -53,7 +53,7 @@ func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
 	t.Helper()
 	k := &kept{T: t, name: name, dir: t.TempDir()}
 	var err error
-	k.neighbour, k.git = labtest.AssemblyYAML(), gittest.New(t, labtest.Files())
+	k.neighbour, k.git = labtest.AssemblyYAML(), gittest.New(t, labtest.Files(), gittest.InProcess)
 	k.forge, err = githubtest.New(githubtest.Options{
 		RepoDir: k.git.Dir, Owner: "example", Repo: name, Secret: []byte("webhook secret of " + name),
 		Tokens:      map[string]githubtest.Token{labtest.Token: {Login: labtest.App, App: true}, personToken: {Login: "berth-person"}},

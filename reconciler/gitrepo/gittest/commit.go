@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
 )
 
 // Commit describes one commit to create on a branch of the Server.
@@ -45,13 +47,25 @@ func (s *Server) Commit(branch string, c Commit) (string, error) {
 	if author == "" {
 		author = "Ada <ada@example.org>"
 	}
-	// fast-import takes a path as a C-style string in double quotes.
-	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace
-	var in bytes.Buffer
 	when := c.When
 	if when.IsZero() {
 		when = time.Now()
 	}
+	if len(c.Files) > looseFiles {
+		return s.importCommit(branch, parent, author, when, c)
+	}
+	return s.writeCommit(branch, parent, author, when, c)
+}
+
+// looseFiles is the number of files of a commit up to which each object gets a file: git keeps a pack with more objects
+// (fastimport.unpackLimit in git-config(1)).
+const looseFiles = 100
+
+// importCommit makes a commit by git fast-import.
+func (s *Server) importCommit(branch, parent, author string, when time.Time, c Commit) (string, error) {
+	// fast-import takes a path as a C-style string in double quotes.
+	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace
+	var in bytes.Buffer
 	who := fmt.Sprintf("%s %d +0000", author, when.Unix())
 	fmt.Fprintf(&in, "feature done\ncommit refs/heads/%s\nauthor %s\ncommitter %s\ndata %d\n%s\n", branch, who, who, len(c.Message),
 		c.Message)
@@ -115,7 +129,8 @@ func (s *Server) WriteTree(entries ...TreeEntry) (string, error) {
 		}
 		fmt.Fprintf(&b, "%s %s\x00%s", e.Mode, e.Name, id)
 	}
-	return s.GitInput(&b, "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
+	id, err := store(s.objects(), plumbing.TreeObject, b.Bytes())
+	return id.String(), err
 }
 
 // CommitTree commits a tree to a branch without checking it.

@@ -9,9 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
@@ -33,7 +31,7 @@ func (s *Server) receive(w http.ResponseWriter, body []byte) bool {
 	report := packp.ReportStatus{UnpackStatus: "ok"}
 	status := &packp.CommandStatus{ReferenceName: c.Name, Status: "ok"}
 	report.CommandStatuses = append(report.CommandStatuses, status)
-	objects := filesystem.NewStorage(osfs.New(s.Dir, osfs.WithBoundOS()), cache.NewObjectLRUDefault())
+	objects := s.objects()
 	if err := unpack(req.Packfile, objects); err != nil {
 		report.UnpackStatus, status.Status = oneLine(err), "unpacker error"
 	} else if err := objects.HasEncodedObject(c.New); err != nil {
