@@ -190,8 +190,10 @@ const (
 	Label    Verb = schema.OpLabel    // set labels of the member at the runtime
 	// AbandonUsage lets a unit stop and be deleted without its last usage.
 	AbandonUsage Verb = schema.OpAbandonUsage
-	AcceptLoss   Verb = schema.OpAccept // replace the lost data of a host by an empty start
-	RetryUnit    Verb = schema.OpRetry  // begin a new attempt of a failed unit; without effect at the runtime
+	AcceptLoss   Verb = schema.OpAccept  // replace the lost data of a host by an empty start
+	Hold         Verb = schema.OpHold    // execute no plan of the unit until a release; in no plan
+	Release      Verb = schema.OpRelease // end a hold; in no plan
+	RetryUnit    Verb = schema.OpRetry   // begin a new attempt of a failed unit; without effect at the runtime
 )
 
 // Impact is the effect of an action on services, nodes and jobs.

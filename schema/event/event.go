@@ -204,7 +204,7 @@ type Operation struct {
 	OperationID     string `json:"operation_id" doc:"uid of the document, else its name, or the id of the request"`
 	ResourceName    string `json:"resource_name" doc:"<tenant>.<project>/<name> or <tenant>/<shared runtime>/<name> of the operation"`
 	MemberID        string `json:"member_id" doc:"member, such as worker-0; empty: the whole unit"`
-	Operation       string `json:"operation" doc:"drain, resume, cordon, uncordon, restart, replace, remove, label, retry, accept_loss or abandon_usage"`
+	Operation       string `json:"operation" doc:"drain, resume, cordon, uncordon, restart, replace, remove, label, retry, hold, release, accept_loss or abandon_usage"`
 	Status          string `json:"status" doc:"where it is in its life"`
 	Reason          string `json:"reason" doc:"reason that the operation states"`
 	Result          string `json:"result" doc:"what came of it; empty where done says all"`

@@ -353,7 +353,7 @@ func (r platformRules) hook(s *schema.HookRuleSpec) {
 				s.CooldownSeconds, minActionCooldown)
 		}
 		if onUnit && !schema.IsOfUnit(e.Action.Operation) {
-			r.broken(at+".action.operation", "%s is for members on a node: name retry, or an event or a threshold of nodes",
+			r.broken(at+".action.operation", "%s is for members on a node: name retry or hold, or an event or a threshold of nodes",
 				e.Action.Operation)
 		}
 		if onNode && schema.IsOfUnit(e.Action.Operation) {
