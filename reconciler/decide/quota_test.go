@@ -100,8 +100,8 @@ func TestProposalSaysWhatAHoldKeeps(t *testing.T) {
 			said = append(said, d.File+" "+d.Message)
 		}
 	}
-	require.Equal(t, []string{bFile + " spec.operation: Berth changes nothing on Instance physics.lhc/train from then on, until an operation release or until " +
-		"this file is deleted"}, said)
+	require.Equal(t, []string{bFile + " spec.operation: Berth changes nothing on Instance physics.lhc/train from then on, " +
+		"until an operation release or until this file is deleted"}, said)
 	require.Empty(t, p.Plans)
 }
 

@@ -187,11 +187,11 @@ func (v unitView) serves() bool {
 	return v.waitsForWorkersOnly() && v.hasEnoughMembers()
 }
 
-// waitsForWorkersOnly returns true if the plan only starts members and repeats joins, and hosts that do not answer are all
-// that blocks it.
+// waitsForWorkersOnly returns true if the plan only starts members and repeats joins, and hosts that do not answer or
+// have nothing of their member are all that blocks it.
 func (v unitView) waitsForWorkersOnly() bool {
 	for _, b := range v.plan.Blocked {
-		if b.Code != plan.CodeUnreachable {
+		if b.Code != plan.CodeUnreachable && b.Code != plan.CodeMissing {
 			return false
 		}
 	}

@@ -108,13 +108,14 @@ type State string
 
 // Running serves. Stopped exists and does not run, on request or by a fault. Hung runs and
 // does not answer. Draining finishes its jobs. Partial has joined incompletely. The host
-// of an Unreachable member did not answer.
+// of a Missing member answers and has nothing of it. The host of an Unreachable member did not answer.
 const (
 	Running     State = "running"
 	Stopped     State = "stopped"
 	Hung        State = "hung"
 	Draining    State = "draining"
 	Partial     State = "partial"
+	Missing     State = "missing"
 	Unreachable State = "unreachable"
 )
 
@@ -423,6 +424,8 @@ type MemberStatus struct {
 	// OutOfService is that of the last observation.
 	OutOfService string `json:"out_of_service,omitempty"`
 	Note         string `json:"note,omitempty"` // what the runtime noted of it
+	// MissingSince is the time of the first observation in which its host had nothing of it; zero: the last one had something.
+	MissingSince time.Time `json:"missing_since,omitzero"`
 	// Integration is nil while the unit has no runtime.
 	Integration *Integration `json:"integration,omitempty"`
 }
