@@ -299,6 +299,37 @@ func TestActionOfARuleNeedsThePermissionsOfItsAuthor(t *testing.T) {
 	})
 }
 
+// A rule on a condition fires once for a status that has lasted, also by a daemon that comes later.
+func TestRuleFiresOnAConditionThatLasts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(hookRule("drained", "{when: {condition: {type: Degraded, status: \"True\", for_seconds: 1}}, "+
+		"then: [{alert: {severity: info, summary: x}}], cooldown_seconds: 0}"))
+	d := w.start(w.observed)
+	w.trains(1)
+	changes := func() (out []string) {
+		for _, e := range w.events() {
+			var p event.Condition
+			if e.EventType == string(event.ConditionChanged) {
+				require.NoError(t, json.Unmarshal(e.Payload, &p))
+				out = append(out, p.ResourceName+" "+p.Condition+" "+p.Status)
+			}
+		}
+		return out
+	}
+	require.Empty(t, changes())
+	require.NoError(t, w.world.SetDrained(trainKey, "worker-0", "a fan is loud"))
+	w.eventually("a change", func() bool { return len(changes()) == 1 })
+	require.NoError(t, d.stop())
+	w.start(w.observed)
+	w.eventually("fired", func() bool { return len(w.firings()) == 1 })
+	require.NoError(t, w.world.SetDrained(trainKey, "worker-0", ""))
+	w.eventually("another change", func() bool { return len(changes()) == 2 })
+	require.Equal(t, []string{"physics.lab/train Degraded True", "physics.lab/train Degraded "}, changes())
+	require.Equal(t, []string{"drained physics.lab/train berth.condition.changed"}, w.firings())
+	w.noEventTwice()
+}
+
 // A rule on an event that is missing fires without an event at that time.
 func TestAbsenceFiresByTheClock(t *testing.T) {
 	t.Parallel()
