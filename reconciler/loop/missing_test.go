@@ -22,7 +22,9 @@ func TestMissingWorkerIsMadeAgainAfterItsGrace(t *testing.T) {
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(hours.Load()) * time.Hour) }
 	}
 	d := w.start(w.observed, clock)
-	w.trains(2)
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: strings.Replace(text, "count: 2, gpus", "count: 2, missing_grace_seconds: 3600, gpus", 1)})
+	w.eventually("train runs", w.running("train", 2))
 	joins := w.world.Calls("join")
 	loses := func() {
 		require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Missing))
@@ -31,7 +33,7 @@ func TestMissingWorkerIsMadeAgainAfterItsGrace(t *testing.T) {
 			c := s.Condition(plan.ConditionDegraded)
 			return c.Is(plan.ConditionTrue) && s.Condition(plan.ConditionReady).Is(plan.ConditionTrue) &&
 				strings.Contains(c.Message, "missing, its host has nothing of it since "+s.Members[1].MissingSince.Format(time.RFC3339)+
-					"; Berth makes it again at "+s.Members[1].MissingSince.Add(time.Minute).Format(time.RFC3339))
+					"; Berth makes it again at "+s.Members[1].MissingSince.Add(time.Hour).Format(time.RFC3339))
 		})
 	}
 	loses()
@@ -51,7 +53,7 @@ func TestMissingWorkerIsMadeAgainAfterItsGrace(t *testing.T) {
 	w.eventually("a commit later", func() bool { return w.revision().Commit == commit })
 	require.Equal(t, since, w.status("train").Members[1].MissingSince)
 	require.Equal(t, joins, w.world.Calls("join"))
-	hours.Store(1)
+	hours.Store(2)
 	w.eventually("made again", func() bool { return w.world.Calls("join") == joins+1 && w.running("train", 2)() })
 
 	loses()

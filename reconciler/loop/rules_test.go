@@ -227,7 +227,8 @@ func TestRuleHoldsAUnitUntilItsRelease(t *testing.T) {
 	}
 	path, text := instance("train", 2)
 	w.put(map[string]string{path: text})
-	w.eventually("the change waits", waits)
+	w.eventually("the change is seen", func() bool { return waits() || w.running("train", 2)() })
+	require.True(t, waits(), "nothing changes")
 	require.NoError(t, d.stop())
 	d = w.start(w.observed)
 	w.put(nil, path)

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,4 +33,8 @@ func TestPlanLeavesMissingWorkersAlone(t *testing.T) {
 	observed.Members[0].State = plan.Stopped
 	p = plan.Make(plan.Input{Key: key, After: &stopped, Members: members[:2], Observed: observed})
 	require.Empty(t, p.Actions, "nothing of it runs")
+
+	atOnce := 0
+	require.Equal(t, time.Minute, schema.EffectiveRole{}.MissingGrace())
+	require.Zero(t, schema.EffectiveRole{MissingGraceSeconds: &atOnce}.MissingGrace())
 }
