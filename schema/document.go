@@ -464,7 +464,12 @@ type InstanceRole struct {
 	// MaxUnavailable bounds the members that a change may drain or move at once.
 	MaxUnavailable MaxUnavailable `json:"max_unavailable,omitzero"`
 	OnNodeLost     *OnNodeLost    `json:"on_node_lost,omitempty"` // nil: wait
+	// MissingGraceSeconds is how long the host of a worker has nothing of it before Berth makes it again; nil: DefaultMissingGrace.
+	MissingGraceSeconds *int `json:"missing_grace_seconds,omitempty"`
 }
+
+// DefaultMissingGrace is the grace of a role that names none: a host that has booted mounts its file systems within it.
+const DefaultMissingGrace = time.Minute
 
 // OnNodeLost decides about a worker whose node is lost: it waits for the node, or gets another one.
 type OnNodeLost struct {

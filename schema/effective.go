@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 )
 
 // Effective is what shall run: Desired after policy. Immutable, and shared:
@@ -358,6 +359,8 @@ type EffectiveRole struct {
 	// MaxUnavailable bounds the members that a change may drain or move at once.
 	MaxUnavailable MaxUnavailable `json:"max_unavailable,omitzero"`
 	OnNodeLost     *OnNodeLost    `json:"on_node_lost,omitempty"` // nil: wait
+	// MissingGraceSeconds is as in InstanceRole; see MissingGrace.
+	MissingGraceSeconds *int `json:"missing_grace_seconds,omitempty"`
 
 	// NoGPUs: it asks for none, and policy bounds how many an instance has. A new
 	// member goes on no node with GPUs, which it would get in addition to the
@@ -368,6 +371,14 @@ type EffectiveRole struct {
 	SpreadBy string `json:"-"`
 	// Lent is the node of a member that a project lends; nil: the member is the unit's own.
 	Lent *LentNode `json:"-"`
+}
+
+// MissingGrace is how long the host of a worker has nothing of it before Berth makes it again.
+func (r EffectiveRole) MissingGrace() time.Duration {
+	if r.MissingGraceSeconds == nil {
+		return DefaultMissingGrace
+	}
+	return time.Duration(*r.MissingGraceSeconds) * time.Second
 }
 
 // Content returns the unit as hosts and statuses have it: without what affects only its placement.

@@ -35,6 +35,8 @@ const (
 	OpRemove   = "remove"      // drains the member, which the declared count no longer has, and removes it
 	OpLabel    = "label"       // sets labels at the runtime
 	OpRetry    = "retry"       // tries a failed unit again
+	OpHold     = "hold"        // keeps the unit as it is until a release
+	OpRelease  = "release"     // ends the hold of the unit
 	OpAccept   = "accept_loss" // replaces lost data by an empty start: the state, accounting or all of a unit
 	// OpAbandonUsage lets a unit be stopped and deleted although what its jobs used cannot be read any more.
 	OpAbandonUsage = "abandon_usage"
@@ -46,7 +48,9 @@ func EndsJobs(operation string) bool {
 }
 
 // IsOfUnit reports whether an operation is of a whole unit and names no member.
-func IsOfUnit(operation string) bool { return operation == OpRetry || AcceptsLoss(operation) }
+func IsOfUnit(operation string) bool {
+	return operation == OpRetry || operation == OpHold || operation == OpRelease || AcceptsLoss(operation)
+}
 
 // AcceptsLoss reports whether an operation is a person's decision that data of a unit is lost. It needs a document in Git.
 func AcceptsLoss(operation string) bool { return operation == OpAccept || operation == OpAbandonUsage }
@@ -92,5 +96,6 @@ type PauseSpec struct {
 
 // MemberOperations returns the operations in the order of their documentation.
 func MemberOperations() []string {
-	return []string{OpDrain, OpResume, OpCordon, OpUncordon, OpRestart, OpReplace, OpRemove, OpLabel, OpRetry, OpAccept, OpAbandonUsage}
+	return []string{OpDrain, OpResume, OpCordon, OpUncordon, OpRestart, OpReplace, OpRemove, OpLabel, OpRetry, OpHold, OpRelease, OpAccept,
+		OpAbandonUsage}
 }

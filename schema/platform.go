@@ -206,6 +206,22 @@ type HookWhen struct {
 	Threshold       *HookThreshold   `json:"threshold,omitempty"`
 	RepeatedFailure *RepeatedFailure `json:"repeated_failure,omitempty"`
 	Absence         *HookAbsence     `json:"absence,omitempty"`
+	Condition       *HookCondition   `json:"condition,omitempty"`
+}
+
+// HookCondition is a condition of a unit or a node that has a status for a while.
+type HookCondition struct {
+	Type       string `json:"type"`
+	Status     string `json:"status"`
+	ForSeconds int    `json:"for_seconds"`
+}
+
+// Kinds are those of the resources that have such conditions. Ready is that of units: nodes have events of their own.
+func (c *HookCondition) Kinds() []Kind {
+	if c.Type == "CapacityDiffers" || c.Type == "ClockDiffers" {
+		return []Kind{KindNode}
+	}
+	return []Kind{KindInstance, KindSharedRuntime}
 }
 
 // HookAbsence is an event that one object does not have within a while after another one.

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,13 @@ func TestConditionsAndReasonsAreNamed(t *testing.T) {
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, string(v.page()), string(got), "make reference writes it again")
+	definitions, err := os.ReadFile(moduleRoot + "/schema/cue/platform.cue")
+	require.NoError(t, err)
+	types := regexp.MustCompile(`type!: ("Ready".*)`).FindSubmatch(definitions)
+	require.NotNil(t, types)
+	for name := range strings.SplitSeq(string(types[1]), " | ") { // those that a rule can name
+		require.Contains(t, string(got), "- `"+strings.Trim(name, `"`)+"`:")
+	}
 }
 
 // exportedPackage is a package as go list -export describes it.

@@ -58,7 +58,8 @@ func nodeWork(operation string) string {
 		schema.OpCordon: "Take no new jobs on a member", schema.OpUncordon: "Take jobs again on a member that Berth cordoned",
 		schema.OpRestart: "Restart the daemon of a member", schema.OpReplace: "Move a member to another node",
 		schema.OpRemove: "Remove a member that the document does not count any more", schema.OpLabel: "Set labels on a member",
-		schema.OpRetry: "Try again what failed on the instance",
+		schema.OpRetry: "Try again what failed on the instance", schema.OpHold: "Change nothing on the instance until its release",
+		schema.OpRelease: "End the hold of the instance",
 	}[operation]
 }
 

@@ -46,7 +46,7 @@ func changeRules() []func(comparison) []schema.Diagnostic {
 	return []func(comparison) []schema.Diagnostic{
 		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, otherCards, movedSources, reservedInUse,
 		unusualDates, stillAttached, endedPolicies,
-		recordedOnly, paused, outside, keysOfOthers, withoutPeople, shortTimes, movedKeys, lostFallbacks, otherMaps, sharedRepositories,
+		recordedOnly, paused, holds, outside, keysOfOthers, withoutPeople, shortTimes, movedKeys, lostFallbacks, otherMaps, sharedRepositories,
 		renamedOwners,
 		listedProjects,
 	}
@@ -172,6 +172,18 @@ func paused(c comparison) []schema.Diagnostic {
 		Severity: schema.SeverityNote, Code: "platform.paused", File: at.File, Line: at.Line, Column: at.Column,
 		Message: "Berth is paused, so nothing changes on any host until this file is deleted: " + p.Spec.Reason,
 	}}
+}
+
+// holds notes the units that a change has Berth keep as they are: no plan shows that.
+func holds(c comparison) (out []schema.Diagnostic) {
+	for was, is := range changed[*schema.MemberOperation](c) {
+		if was != nil || is.Spec.Operation != schema.OpHold {
+			continue
+		}
+		out = append(out, as(schema.SeverityNote, is.Warning("spec.operation", "operation.hold",
+			"Berth changes nothing on %s from then on, until an operation release or until this file is deleted", is.Unit())))
+	}
+	return out
 }
 
 // outside notes the YAML files that a change adds or edits and that Berth does not read.

@@ -85,6 +85,26 @@ func TestOperationsInForceAreAssumedDone(t *testing.T) {
 	}
 }
 
+// A proposal says that a hold keeps its unit as it is: no plan has the operation.
+func TestProposalSaysWhatAHoldKeeps(t *testing.T) {
+	aFile, a := operation("a")
+	base := estateFiles(map[string]string{aFile: a})
+	hold := doc("MemberOperation", "h", "spec: {instance: train, operation: hold, reason: a fan is loud}\n")
+	bFile, _ := operation("h")
+	p, err := decide.New(decide.Options{Loader: loader(t)}).Proposal(t.Context(),
+		decide.Input{Repo: trees{"base": base, "head": change(base, map[string]string{bFile: hold})}, Base: "base", Head: "head"})
+	require.NoError(t, err)
+	var said []string
+	for _, d := range p.Diagnostics {
+		if d.Code == "operation.hold" {
+			said = append(said, d.File+" "+d.Message)
+		}
+	}
+	require.Equal(t, []string{bFile + " spec.operation: Berth changes nothing on Instance physics.lhc/train from then on, " +
+		"until an operation release or until this file is deleted"}, said)
+	require.Empty(t, p.Plans)
+}
+
 // A proposal says what a merge uses of the quotas that are set, of the projects and tenants that it changes.
 func TestProposalSaysWhatIsLeftOfQuotas(t *testing.T) {
 	base := estateFiles(map[string]string{rules: doc("Policy", "policy",

@@ -6,6 +6,7 @@ import (
 
 	"berth/reconciler/nodes"
 	"berth/reconciler/plan"
+	"berth/schema"
 )
 
 // lostNodes is what a reconciliation knows of the nodes of a unit that are lost, or were.
@@ -13,6 +14,7 @@ type lostNodes struct {
 	at      time.Time                 // of the observation
 	nodes   map[string]plan.NodeState // by name
 	cleaned []plan.Action             // cleans that were done in this reconciliation
+	missing map[string]time.Time      // since when the hosts of observed members have nothing of them, by member
 }
 
 // noteNodes reads the states of the nodes of the observed and of the abandoned members.
@@ -36,6 +38,52 @@ func (r *unitRun) noteNodes() {
 	for _, a := range v.prev.Abandoned {
 		note(a.Node)
 	}
+	v.noteMissing()
+}
+
+// noteMissing notes since when the hosts of members have nothing of them. A member whose grace is over, or for which an operation
+// asks, is to be made again like one that has joined incompletely. So plans, and the status that pull requests read, need no clock.
+func (v *unitView) noteMissing() {
+	v.missing = map[string]time.Time{}
+	isAsked := slices.ContainsFunc(v.operations, func(o plan.Operation) bool { return o.Verb() == plan.RetryUnit && !o.IsFinished() })
+	for i := range v.observed.Members {
+		m := &v.observed.Members[i]
+		if m.State != plan.Missing {
+			continue
+		}
+		since := v.missingSince(m)
+		v.missing[m.Name] = since
+		end := since.Add(v.missingGrace(m.Name))
+		m.Detail = "its host has nothing of it since " + since.Format(time.RFC3339)
+		if isAsked || !v.at.Before(end) {
+			m.State = plan.Partial
+			continue
+		}
+		m.Detail += "; Berth makes it again at " + end.Format(time.RFC3339) + ", or after an operation retry"
+	}
+}
+
+// missingSince returns the recorded time since which the host of a member has nothing of it; else that of this observation.
+func (v *unitView) missingSince(m *plan.MemberState) time.Time {
+	for _, was := range v.prev.Members {
+		if was.Name == m.Name && was.Node == m.Node && !was.MissingSince.IsZero() {
+			return was.MissingSince
+		}
+	}
+	return v.at
+}
+
+// missingGrace returns how long the host of a member may have nothing of it before Berth makes it again.
+func (v *unitView) missingGrace(member string) time.Duration {
+	m, _ := v.observed.Unit.Member(member)
+	if v.want != nil {
+		for _, role := range v.want.Roles {
+			if role.Name == m.Role {
+				return role.MissingGrace()
+			}
+		}
+	}
+	return schema.DefaultMissingGrace
 }
 
 // cleanedBy returns the cleans of a plan that were done.

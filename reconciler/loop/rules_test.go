@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/reconciler/rules"
 	"berth/runtimes"
+	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/event"
 )
@@ -204,6 +206,65 @@ func TestActionOfARuleIsDoneOnce(t *testing.T) {
 	require.Len(t, w.firings(), 1)
 }
 
+// A rule that holds a unit keeps it as it is, also across a restart and a deletion of its document, until a person releases it. The
+// same firing does not hold it again.
+func TestRuleHoldsAUnitUntilItsRelease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(hookRule("stop", "{when: {event: apps.instance.running}, then: [{action: {operation: hold}}]}"))
+	d := w.start(w.observed)
+	w.trains(1)
+	w.eventually("an outcome", func() bool { return len(w.outcomes()) > 0 })
+	require.Equal(t, []string{"hold done "}, w.outcomes())
+	isHeld := func() bool {
+		c := w.status("train").Condition(plan.ConditionOnHold)
+		return c.Is(plan.ConditionTrue) && strings.Contains(c.Message, "(rule stop); the operation release ends that")
+	}
+	w.eventually("held", isHeld)
+	waits := func() bool {
+		c := w.status("train").Condition(plan.ConditionStalled)
+		return c.Is(plan.ConditionTrue) && c.Reason == plan.ReasonPaused && strings.Contains(c.Message, "the operation hold ")
+	}
+	path, text := instance("train", 2)
+	w.put(map[string]string{path: text})
+	w.eventually("the change is seen", func() bool { return waits() || w.running("train", 2)() })
+	require.True(t, waits(), "nothing changes")
+	require.NoError(t, d.stop())
+	d = w.start(w.observed)
+	w.put(nil, path)
+	w.eventually("the deletion waits", func() bool { return w.status("train").Phase == plan.PhaseDeleting && waits() })
+	w.put(map[string]string{path: text})
+	w.eventually("declared again", func() bool { return w.status("train").Phase == plan.PhaseRequested && isHeld() && waits() })
+	require.Len(t, w.status("train").Observed.Unit.Members, 2, "nothing changed")
+
+	_, err := d.RequestOperation(t.Context(), plan.OperationRequest{Unit: trainKey, ID: "go on", RequestedBy: "ada", CorrelationID: "api-1",
+		Spec: schema.MemberOperationSpec{Member: "controller-0", Operation: schema.OpRelease, Reason: "it was looked at"}})
+	require.NoError(t, err)
+	w.eventually("train grows", w.running("train", 2))
+	require.Nil(t, w.status("train").Condition(plan.ConditionOnHold))
+	require.NoError(t, d.stop())
+	d = w.start(w.observed)
+	d.ready()
+	commit := w.put(map[string]string{"README.md": "x"})
+	w.eventually("a commit later", func() bool { return w.revision().Commit == commit })
+	require.False(t, isHeld())
+	require.Len(t, w.firings(), 1)
+	var began, ended int
+	for _, e := range w.events() {
+		if strings.Contains(string(e.Payload), `"operation":"hold"`) {
+			require.Contains(t, string(e.Payload), `"requested_by":"hook/stop"`)
+			switch event.Type(e.EventType) {
+			case event.OperationRequested:
+				began++
+			case event.OperationDone:
+				ended++
+			}
+		}
+	}
+	require.Equal(t, []int{1, 1}, []int{began, ended})
+	w.noEventTwice()
+}
+
 // A rule acts with the permissions that the user who brought it has when it fires.
 func TestActionOfARuleNeedsThePermissionsOfItsAuthor(t *testing.T) {
 	t.Parallel()
@@ -237,6 +298,37 @@ func TestActionOfARuleNeedsThePermissionsOfItsAuthor(t *testing.T) {
 			return r.Action == "operation.drain" && r.Actor == "hook/hotter" && r.Verdict == audit.Denied
 		})
 	})
+}
+
+// A rule on a condition fires once for a status that has lasted, also by a daemon that comes later.
+func TestRuleFiresOnAConditionThatLasts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(hookRule("drained", "{when: {condition: {type: Degraded, status: \"True\", for_seconds: 1}}, "+
+		"then: [{alert: {severity: info, summary: x}}], cooldown_seconds: 0}"))
+	d := w.start(w.observed)
+	w.trains(1)
+	changes := func() (out []string) {
+		for _, e := range w.events() {
+			var p event.Condition
+			if e.EventType == string(event.ConditionChanged) {
+				require.NoError(t, json.Unmarshal(e.Payload, &p))
+				out = append(out, p.ResourceName+" "+p.Condition+" "+p.Status)
+			}
+		}
+		return out
+	}
+	require.Empty(t, changes())
+	require.NoError(t, w.world.SetDrained(trainKey, "worker-0", "a fan is loud"))
+	w.eventually("a change", func() bool { return len(changes()) == 1 })
+	require.NoError(t, d.stop())
+	w.start(w.observed)
+	w.eventually("fired", func() bool { return len(w.firings()) == 1 })
+	require.NoError(t, w.world.SetDrained(trainKey, "worker-0", ""))
+	w.eventually("another change", func() bool { return len(changes()) == 2 })
+	require.Equal(t, []string{"physics.lab/train Degraded True", "physics.lab/train Degraded "}, changes())
+	require.Equal(t, []string{"drained physics.lab/train berth.condition.changed"}, w.firings())
+	w.noEventTwice()
 }
 
 // A rule on an event that is missing fires without an event at that time.

@@ -171,6 +171,9 @@ func (v unitConditions) addRules(l *conditionList) {
 	} else {
 		l.set(plan.ConditionScheduled, true, plan.ReasonPlaced, "")
 	}
+	if why := v.holdReason(); why != "" {
+		l.set(plan.ConditionOnHold, true, plan.ReasonOperation, why)
+	}
 	if c := suspendedCondition(v.st, v.prev, v.want, v.commit); c != nil {
 		l.list = append(l.list, *c)
 	}

@@ -240,8 +240,9 @@ func (r *unitRun) recordIntent(ctx context.Context) (again time.Duration, ok boo
 			return 0, false, fmt.Errorf("%s: no new action started: %w", key, err)
 		}
 	}
-	// A decision may have come while the status was written.
-	if now := r.inForce.current(); now != v.st && (newView(now, v.prev, r.now()).pauseReason() != "" || !sameUnit(now, v.st, key)) {
+	// A decision or a hold may have come while the status was written.
+	now, prev := r.decision(key)
+	if prev == nil || newView(now, prev, r.now()).pauseReason() != "" || now != v.st && !sameUnit(now, v.st, key) {
 		r.restoreReview()
 		return soon, false, nil
 	}

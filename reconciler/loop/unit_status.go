@@ -185,10 +185,13 @@ func (v unitView) memberStatus(m plan.Member, o plan.MemberState, was plan.Membe
 	switch isObserved := o.Name != "" && o.Node == m.Node; {
 	case isObserved && o.References != nil:
 		ms.State, ms.Note, ms.OutOfService, references = o.State, o.Note, o.OutOfService, o.References
+		ms.MissingSince = v.missing[m.Name]
 	case isObserved: // as in a status: an observation in one has no texts
 		ms.State, ms.Note, ms.OutOfService, references = o.State, was.Note, was.OutOfService, referencesOf(was)
+		ms.MissingSince = was.MissingSince
 	case v.observed.Presence == plan.Unknown:
 		ms.State, ms.Note, ms.OutOfService, references = was.State, was.Note, was.OutOfService, referencesOf(was)
+		ms.MissingSince = was.MissingSince
 	}
 	ms.Integration = v.integration(references)
 	return ms

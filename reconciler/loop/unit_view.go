@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,7 +51,7 @@ type obstacle struct {
 func newView(st *reconciler.State, prev *plan.Status, now time.Time) unitView {
 	return unitView{st: st, prev: prev, want: st.Unit(prev.Key), commit: st.Main, retry: prev.Retry,
 		progress: progress{attempt: prev.Attempt}, review: prev.Review,
-		operations: operationsOf(st, prev, now)}
+		operations: plan.BeginHolds(operationsOf(st, prev, now), now)}
 }
 
 // backend returns the backend whose runtime observes the unit: the backend that
@@ -74,10 +75,20 @@ func (v unitView) isShared() bool {
 	return v.want != nil && v.want.SharedRuntime != ""
 }
 
-// pauseReason returns why nothing may be executed on the unit: the estate is paused, or the site of one of its nodes; "": it may.
+// holdReason describes the operation that holds the unit; "": none does.
+func (v unitView) holdReason() string {
+	o, isHeld := plan.Holding(v.operations)
+	if !isHeld {
+		return ""
+	}
+	return fmt.Sprintf("the operation hold %s keeps the unit as it is (%s); the operation release ends that", o.Name, o.Spec.Reason)
+}
+
+// pauseReason returns why nothing may be executed on the unit: the estate is paused, or the unit is held, or the site of one of its
+// nodes is paused; "": it may.
 func (v unitView) pauseReason() string {
-	if v.st.Paused != "" {
-		return v.st.Paused
+	if why := cmp.Or(v.st.Paused, v.holdReason()); why != "" {
+		return why
 	}
 	if !slices.ContainsFunc(slices.Collect(maps.Values(v.st.Desired.Platform.Sites())),
 		func(s *schema.Site) bool { return s.Spec.Paused != nil }) {
@@ -176,11 +187,11 @@ func (v unitView) serves() bool {
 	return v.waitsForWorkersOnly() && v.hasEnoughMembers()
 }
 
-// waitsForWorkersOnly returns true if the plan only starts members and repeats joins, and hosts that do not answer are all
-// that blocks it.
+// waitsForWorkersOnly returns true if the plan only starts members and repeats joins, and hosts that do not answer or
+// have nothing of their member are all that blocks it.
 func (v unitView) waitsForWorkersOnly() bool {
 	for _, b := range v.plan.Blocked {
-		if b.Code != plan.CodeUnreachable {
+		if b.Code != plan.CodeUnreachable && b.Code != plan.CodeMissing {
 			return false
 		}
 	}

@@ -58,7 +58,7 @@ func (m *maker) replaced(role schema.EffectiveRole) (lost []MemberState) {
 	onTheWay := role.Count
 	for _, a := range m.plan.After.Members {
 		s, isThere := m.states[a.Name]
-		if a.Role != role.Name || !isThere || s.Node != a.Node || s.State == Partial {
+		if a.Role != role.Name || !isThere || s.Node != a.Node || s.State == Partial || s.State == Missing {
 			continue
 		}
 		if onTheWay--; m.isGone(a.Name) {

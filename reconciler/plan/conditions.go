@@ -39,6 +39,7 @@ const (
 	ConditionDegraded        ConditionType = "Degraded"        // Some workers of the unit take no jobs.
 	ConditionDriftDetected   ConditionType = "DriftDetected"   // A host differs from what Berth applied to it.
 	ConditionSuspended       ConditionType = "Suspended"       // A document suspends the resource, or the estate is paused.
+	ConditionOnHold          ConditionType = "OnHold"          // The operation hold keeps the unit as it is.
 	ConditionVerified        ConditionType = "Verified"        // The published bytes are those of the document.
 	ConditionRollbackExpired ConditionType = "RollbackExpired" // The last day of the rollback of a queue map is over.
 	ConditionCapacityDiffers ConditionType = "CapacityDiffers" // The host of a node has other capacity than its document declares.
@@ -71,7 +72,7 @@ type Reason string
 // The reasons.
 const (
 	ReasonNone    Reason = "None"    // Nothing is wrong.
-	ReasonPaused  Reason = "Paused"  // platform/pause.yaml is in force.
+	ReasonPaused  Reason = "Paused"  // platform/pause.yaml, a pause of the site or the operation hold is in force.
 	ReasonHeld    Reason = "Held"    // A change of the document is held: a permission is missing, or policy denies it.
 	ReasonFailed  Reason = "Failed"  // An action failed; the message names it.
 	ReasonWaiting Reason = "Waiting" // The plan waits for jobs, a drain or a fault that a person has to mend.
@@ -98,6 +99,8 @@ const (
 
 	ReasonDeclared Reason = "Declared" // A document says suspend: true.
 	ReasonResumed  Reason = "Resumed"  // The resource was suspended before.
+
+	ReasonOperation Reason = "Operation" // An operation asked for it; the message names the operation.
 
 	ReasonAttached     Reason = "Attached"     // The shared runtime has the project.
 	ReasonAttaching    Reason = "Attaching"    // The shared runtime is to get the project.
@@ -147,6 +150,7 @@ type BlockedCode string
 const (
 	CodeUnknown           BlockedCode = "observe.unknown"     // The presence of the unit is unknown.
 	CodeUnreachable       BlockedCode = "member.unreachable"  // The host of a member does not answer.
+	CodeMissing           BlockedCode = "member.missing"      // The host of a member has nothing of it, and its grace is not over.
 	CodeUnavailable       BlockedCode = "member.unavailable"  // Members wait until others are back (max_unavailable).
 	CodeStopped           BlockedCode = "state.stopped"       // Changes wait until the start of the instance.
 	CodeSuspended         BlockedCode = "suspended"           // A document says suspend: true.

@@ -332,7 +332,7 @@ func (m *maker) stop() {
 	m.blockUnreachable("it is stopped later")
 	var running []string
 	for _, s := range m.sorted() {
-		if s.State != Stopped && s.State != Unreachable {
+		if s.State != Stopped && s.State != Missing && s.State != Unreachable {
 			running = append(running, s.Name)
 		}
 	}

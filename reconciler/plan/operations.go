@@ -127,21 +127,27 @@ func expireContradicted(all []Operation, now time.Time) {
 			ended := newer.Phase == OperationFailed || newer.Phase == OperationExpired
 			isLater := newer.Requested.After(o.Requested) || newer.Requested.Equal(o.Requested) && givesBack(newer.Verb()) &&
 				!newer.IsFinished()
-			if !ended && isLater && newer.Spec.Member == o.Spec.Member && areOpposite(o.Verb(), newer.Verb()) {
+			switch {
+			case ended || !isLater || newer.member() != o.member() || !areOpposite(o.Verb(), newer.Verb()):
+				continue
+			case o.Verb() == Hold:
+				o.Finish(OperationDone, "released by the operation "+newer.Name, now)
+			default:
 				o.Finish(OperationExpired, fmt.Sprintf("the later operation %s asks for the opposite (%s)", newer.Name, newer.Verb()), now)
-				break
 			}
+			break
 		}
 	}
 }
 
-// areOpposite reports whether one of two operations takes a member from jobs, and the other gives it back.
+// areOpposite reports whether one of two operations on one member or unit takes it away, from jobs or from changes, and the other
+// gives it back.
 func areOpposite(a, b Verb) bool {
-	takes := func(v Verb) bool { return v == Drain || v == Cordon }
+	takes := func(v Verb) bool { return v == Drain || v == Cordon || v == Hold }
 	return takes(a) && givesBack(b) || givesBack(a) && takes(b)
 }
 
-func givesBack(v Verb) bool { return v == Resume || v == Uncordon }
+func givesBack(v Verb) bool { return v == Resume || v == Uncordon || v == Release }
 
 // requests returns the known requests without the oldest finished ones.
 func requests(known []Operation) (out []Operation) {
@@ -159,9 +165,39 @@ func requests(known []Operation) (out []Operation) {
 	return append(out, finished[:min(len(finished), keptRequests)]...)
 }
 
-// Pending returns the operations to do, in their order.
+// Pending returns the operations to do by a plan, in their order. No plan has a hold or a release: they say whether any is executed.
 func Pending(all []Operation) []Operation {
-	return slices.DeleteFunc(slices.Clone(all), func(o Operation) bool { return o.IsFinished() })
+	return slices.DeleteFunc(slices.Clone(all), func(o Operation) bool {
+		return o.IsFinished() || o.Verb() == Hold || o.Verb() == Release
+	})
+}
+
+// Holding returns the operation that holds a unit, or false.
+func Holding(all []Operation) (Operation, bool) {
+	i := slices.IndexFunc(all, func(o Operation) bool { return o.Verb() == Hold && !o.IsFinished() })
+	if i < 0 {
+		return Operation{}, false
+	}
+	return all[i], true
+}
+
+// BeginHolds returns operations in which each hold and release that was requested has begun. A hold runs until it is released; another
+// one meanwhile is done at once, so that a rule that fires again and again leaves one hold to release.
+func BeginHolds(all []Operation, now time.Time) []Operation {
+	all = slices.Clone(all)
+	for i := range all {
+		first, isHeld := Holding(all)
+		switch o := &all[i]; {
+		case o.IsFinished():
+		case o.Verb() == Release:
+			o.Finish(OperationDone, "", now)
+		case o.Verb() == Hold && isHeld && first.ActionID() != o.ActionID():
+			o.Finish(OperationDone, "the unit is held already by "+first.Name, now)
+		case o.Verb() == Hold && o.Phase == OperationRequested:
+			o.Phase, o.Started = OperationRunning, now.UTC().Truncate(time.Second)
+		}
+	}
+	return all
 }
 
 // operations returns those on record. A nil status has none.
@@ -301,14 +337,18 @@ func (m operationMaker) ofUnit() {
 	}
 }
 
+// member returns the member that an operation is on; "": it is on the whole unit.
+func (o Operation) member() string {
+	if o.isOfUnit() {
+		return ""
+	}
+	return o.Spec.Member
+}
+
 // operation adds the action of an operation.
 func (m operationMaker) operation(o Operation, node string, needs []string) string {
-	member := o.Spec.Member
-	if o.isOfUnit() {
-		member = ""
-	}
 	return m.add(Action{
-		Verb: o.Verb(), Member: member, Node: node, Reason: fmt.Sprintf("operation %s: %s", o.Name, o.Spec.Reason), Needs: needs,
+		Verb: o.Verb(), Member: o.member(), Node: node, Reason: fmt.Sprintf("operation %s: %s", o.Name, o.Spec.Reason), Needs: needs,
 		Operation: o.action(),
 	}, nil)
 }

@@ -203,6 +203,39 @@ func TestLaterOperationEndsTheOppositeThatWaits(t *testing.T) {
 	}
 }
 
+// A hold runs until a release that is asked for later, whatever member that names, and no plan has either of them.
+func TestHoldRunsUntilItsRelease(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC)
+	ask := func(name, verb, member string, minutes int) plan.Operation {
+		return plan.Operation{Name: name, ID: name, IsRequest: true, Phase: plan.OperationRequested,
+			Requested: at.Add(time.Duration(minutes) * time.Minute), Spec: schema.MemberOperationSpec{Operation: verb, Member: member}}
+	}
+	step := func(after int, all ...plan.Operation) []plan.Operation {
+		now := at.Add(time.Duration(after) * time.Minute)
+		return plan.BeginHolds(plan.Operations(nil, all, now), now)
+	}
+	phases := func(all []plan.Operation) (out []string) {
+		for _, o := range all {
+			out = append(out, strings.TrimSpace(o.Name+" "+string(o.Phase)+" "+o.Message))
+		}
+		return out
+	}
+	all := step(1, ask("a", schema.OpHold, "", 0), ask("b", schema.OpHold, "", 1))
+	require.Equal(t, []string{"a running", "b done the unit is held already by a"}, phases(all))
+	all = step(3*24*60, all...)
+	held, ok := plan.Holding(all)
+	require.True(t, ok, "a hold never expires")
+	require.Equal(t, "a", held.Name)
+	require.Empty(t, plan.Pending(all))
+	all = append(all, ask("c", schema.OpRelease, "controller-0", 3*24*60))
+	require.Empty(t, plan.Pending(all))
+	all = step(3*24*60, all...)
+	require.Equal(t, []string{"a done released by the operation c", "b done the unit is held already by a", "c done"}, phases(all))
+	all = step(3*24*60+1, append(all, ask("d", schema.OpHold, "", 3*24*60+1))...)
+	require.Equal(t, "d running", phases(all)[3], "an old release ends no later hold")
+}
+
 // A request is checked as a document is.
 func TestRequestsAreCheckedAsDocuments(t *testing.T) {
 	want := &schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lab", "train"),

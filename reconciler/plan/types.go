@@ -108,13 +108,14 @@ type State string
 
 // Running serves. Stopped exists and does not run, on request or by a fault. Hung runs and
 // does not answer. Draining finishes its jobs. Partial has joined incompletely. The host
-// of an Unreachable member did not answer.
+// of a Missing member answers and has nothing of it. The host of an Unreachable member did not answer.
 const (
 	Running     State = "running"
 	Stopped     State = "stopped"
 	Hung        State = "hung"
 	Draining    State = "draining"
 	Partial     State = "partial"
+	Missing     State = "missing"
 	Unreachable State = "unreachable"
 )
 
@@ -190,8 +191,10 @@ const (
 	Label    Verb = schema.OpLabel    // set labels of the member at the runtime
 	// AbandonUsage lets a unit stop and be deleted without its last usage.
 	AbandonUsage Verb = schema.OpAbandonUsage
-	AcceptLoss   Verb = schema.OpAccept // replace the lost data of a host by an empty start
-	RetryUnit    Verb = schema.OpRetry  // begin a new attempt of a failed unit; without effect at the runtime
+	AcceptLoss   Verb = schema.OpAccept  // replace the lost data of a host by an empty start
+	Hold         Verb = schema.OpHold    // execute no plan of the unit until a release; in no plan
+	Release      Verb = schema.OpRelease // end a hold; in no plan
+	RetryUnit    Verb = schema.OpRetry   // begin a new attempt of a failed unit; without effect at the runtime
 )
 
 // Impact is the effect of an action on services, nodes and jobs.
@@ -421,6 +424,8 @@ type MemberStatus struct {
 	// OutOfService is that of the last observation.
 	OutOfService string `json:"out_of_service,omitempty"`
 	Note         string `json:"note,omitempty"` // what the runtime noted of it
+	// MissingSince is the time of the first observation in which its host had nothing of it; zero: the last one had something.
+	MissingSince time.Time `json:"missing_since,omitzero"`
 	// Integration is nil while the unit has no runtime.
 	Integration *Integration `json:"integration,omitempty"`
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,7 +60,7 @@ func (m updateMaker) bring(before order) {
 		case !seen:
 			m.join(a, "new member", o)
 		case m.leaves(s) == "":
-			m.bringBack(a, s.State, o)
+			m.bringBack(a, s, o)
 		case s.Node != a.Node:
 			m.join(a, "moves here from "+s.Node, o)
 		case s.State != Draining || configured:
@@ -71,8 +72,11 @@ func (m updateMaker) bring(before order) {
 }
 
 // bringBack joins or starts a member that stays, if its state asks for it.
-func (m updateMaker) bringBack(a Member, state State, o order) {
-	switch state {
+func (m updateMaker) bringBack(a Member, s MemberState, o order) {
+	switch s.State {
+	case Missing:
+		m.block(CodeMissing, true, "%s on %s is missing: %s", a.Name, a.Node, cmp.Or(s.Detail, "its host has nothing of it; Berth makes it "+
+			"again after the missing_grace_seconds of its role, or after an operation retry"))
 	case Partial:
 		m.join(a, "join incomplete", o)
 	case Draining: // drained by Berth for an earlier leave or stop

@@ -30,13 +30,13 @@ func (h *History) Record(rules []*schema.HookRule, events ...plan.Event) []plan.
 	return out
 }
 
-// overdue adds and returns the firings on events that the resource of an event did not have in time: the event itself may be the one
-// that comes too late.
+// overdue adds and returns the firings on waits of the resource of an event that ended before: the event itself may be the one that
+// comes too late.
 func (h *History) overdue(all []*schema.HookRule, e plan.Event) (out []plan.Event) {
 	_, _, about, ok := h.read(e)
 	for _, r := range all {
-		if a := r.Spec.When.Absence; ok && a != nil {
-			if firing, ok := h.absent(r, lastKey{about, event.Type(a.Begin())}, e.OccurredAt); ok {
+		if w, waits := waitOf(r); ok && waits {
+			if firing, ok := h.ended(r, w, lastKey{about, w.begin}, e.OccurredAt); ok {
 				h.Add(firing)
 				out = append(out, firing)
 			}
@@ -45,16 +45,34 @@ func (h *History) overdue(all []*schema.HookRule, e plan.Event) (out []plan.Even
 	return out
 }
 
-// Absent adds and returns the firings on events that are missing at a time.
-func (h *History) Absent(all []*schema.HookRule, now time.Time) (out []plan.Event) {
+// wait is what a rule waits for: a time after the last event of a type, without a later one of another type.
+type wait struct {
+	begin, missing event.Type
+	status         string // of begin; "": any
+	seconds        int
+}
+
+// waitOf returns the wait of a rule on an absence or a condition, or false.
+func waitOf(r *schema.HookRule) (w wait, ok bool) {
+	switch a, c := r.Spec.When.Absence, r.Spec.When.Condition; {
+	case a != nil:
+		return wait{begin: event.Type(a.Begin()), missing: event.Type(a.Event), seconds: a.WithinSeconds}, true
+	case c != nil: // each later change begins another wait
+		return wait{begin: changeOf(c.Type), missing: changeOf(c.Type), status: c.Status, seconds: c.ForSeconds}, true
+	}
+	return w, false
+}
+
+// Due adds and returns the firings on waits that have ended at a time.
+func (h *History) Due(all []*schema.HookRule, now time.Time) (out []plan.Event) {
 	for _, r := range all {
-		a := r.Spec.When.Absence
-		if a == nil {
+		w, ok := waitOf(r)
+		if !ok {
 			continue
 		}
 		var due []plan.Event
 		for key := range h.last {
-			if firing, ok := h.absent(r, key, now); ok && key.typ == event.Type(a.Begin()) {
+			if firing, ok := h.ended(r, w, key, now); ok && key.typ == w.begin {
 				due = append(due, firing)
 			}
 		}
@@ -69,18 +87,21 @@ func (h *History) Absent(all []*schema.HookRule, now time.Time) (out []plan.Even
 	return out
 }
 
-// absent returns the firing of a rule on an event that did not come within its time after the last one that begins the wait. It has
-// the time when the wait ended, whenever that is found out. A rule fires once for each wait.
-func (h *History) absent(r *schema.HookRule, begin lastKey, now time.Time) (plan.Event, bool) {
-	a, began := r.Spec.When.Absence, h.last[begin]
-	at := began.event.OccurredAt.Add(time.Duration(a.WithinSeconds) * time.Second)
+// ended returns the firing of a rule on a wait that began with the last event of a key. It has the time when the wait ended,
+// whenever that is found out. A rule fires once for each wait.
+func (h *History) ended(r *schema.HookRule, w wait, begin lastKey, now time.Time) (plan.Event, bool) {
+	began := h.last[begin]
+	at := began.event.OccurredAt.Add(time.Duration(w.seconds) * time.Second)
 	if began.event.EventID == "" || now.Before(at) || !r.Covers(begin.resource.App, begin.resource.Tenant, begin.resource.ProjectID) {
 		return plan.Event{}, false
 	}
-	if came := h.last[lastKey{begin.resource, event.Type(a.Event)}]; came.number > began.number {
+	if came := h.last[lastKey{begin.resource, w.missing}]; came.number > began.number {
 		return plan.Event{}, false
 	}
 	_, s, about, _ := h.read(began.event)
+	if w.status != "" && s.Status != w.status {
+		return plan.Event{}, false
+	}
 	firing := firingOf(r, began.event, s, about)
 	firing.OccurredAt = at
 	last, hasFired := h.fired[firedKey{r.ID(), about}]
@@ -233,7 +254,7 @@ func Count(r *schema.HookRule, events []plan.Event) (n int, on []Resource) {
 			all = append(all, h.Record(rule, e)...)
 		}
 	}
-	for _, f := range append(all, h.Absent(rule, h.newest)...) {
+	for _, f := range append(all, h.Due(rule, h.newest)...) {
 		if _, isFiring := Firing(f); !isFiring {
 			continue
 		}

@@ -98,12 +98,14 @@ type subject struct {
 	ProjectID    string `json:"project_id"`
 	AppSlug      string `json:"app_slug"`
 	ResourceName string `json:"resource_name"`
-	ResourceKind string `json:"resource_kind"` // of the events of rules
+	ResourceKind string `json:"resource_kind"` // of events about resources of several kinds
 	RuleID       string `json:"rule_id"`
 	Revision     string `json:"revision"`
 	Rule         string `json:"rule"`
 	Effect       string `json:"effect"`
 	FiringID     string `json:"firing_id"`
+	Condition    string `json:"condition"`
+	Status       string `json:"status"`
 }
 
 // read returns the definition and the subject of an event; false: this version of Berth does not know its type or its payload.
@@ -113,7 +115,7 @@ func (h *History) read(e plan.Event) (d event.Definition, s subject, about Resou
 		return d, s, about, false
 	}
 	about = Resource{Kind: d.Kind, Tenant: s.OrgID, ProjectID: s.ProjectID, App: s.AppSlug, Name: s.ResourceName}
-	if d.Type.IsOfRule() {
+	if s.ResourceKind != "" {
 		about.Kind = schema.Kind(s.ResourceKind)
 	}
 	if about.Name == "" { // such as an entitlement
@@ -126,7 +128,7 @@ func (h *History) read(e plan.Event) (d event.Definition, s subject, about Resou
 func (h *History) Counts(e plan.Event) bool {
 	d, ok := h.definitions[event.Type(e.EventType)]
 	isThreshold := d.Type == event.NodeThresholdExceeded || d.Type == event.NodeThresholdEnded
-	return ok && (d.IsFailure() || h.kept[d.Type] || d.IsEnd() || d.Type.IsOfRule() || isThreshold)
+	return ok && (d.Type == event.ConditionChanged || d.IsFailure() || h.kept[d.Type] || d.IsEnd() || d.Type.IsOfRule() || isThreshold)
 }
 
 // Add adds an event of the log. Events are added in the order of the log.
@@ -151,6 +153,9 @@ func (h *History) Add(e plan.Event) {
 		h.exceeded[Crossing{s.RuleID, s.ResourceName}] = at
 	case d.Type == event.NodeThresholdEnded:
 		delete(h.exceeded, Crossing{s.RuleID, s.ResourceName})
+	case d.Type == event.ConditionChanged:
+		d.Type = changeOf(s.Condition)
+		h.kept[d.Type] = true
 	case d.IsFailure():
 		all := append(h.failures[about], at)
 		h.failures[about] = all[max(0, len(all)-maxFailures):]

@@ -48,6 +48,9 @@ func covered(r *schema.HookRule, d *schema.Desired) string {
 	if r.Spec.When.Threshold != nil {
 		kinds = []schema.Kind{schema.KindNode}
 	}
+	if c := r.Spec.When.Condition; c != nil {
+		kinds = c.Kinds()
+	}
 	typ := r.Spec.When.Event
 	if a := r.Spec.When.Absence; a != nil {
 		typ = a.Event
@@ -76,6 +79,9 @@ func fired(r *schema.HookRule, log []plan.Event, err error) string {
 	if r.Spec.When.Threshold != nil {
 		return "how often it would have fired is unknown, as metrics are not recorded"
 	}
+	if c := r.Spec.When.Condition; c != nil && err == nil && !hasChanges(log, c.Type) {
+		return "how often it would have fired is unknown: changes of " + c.Type + " are recorded only while a rule in force names it"
+	}
 	n, on := Count(r, log)
 	names := make([]string, 0, len(on))
 	for _, about := range on {
@@ -93,6 +99,15 @@ func fired(r *schema.HookRule, log []plan.Event, err error) string {
 		text += " by the events that can be read here: " + err.Error()
 	}
 	return text
+}
+
+// hasChanges reports whether a log has changes of conditions of a type.
+func hasChanges(log []plan.Event, condition string) bool {
+	h := NewHistory()
+	return slices.ContainsFunc(log, func(e plan.Event) bool {
+		d, s, _, ok := h.read(e)
+		return ok && d.Type == event.ConditionChanged && s.Condition == condition
+	})
 }
 
 // listed joins the first names, and counts the rest.

@@ -183,13 +183,19 @@ func TestSameLogGivesSameFirings(t *testing.T) {
 			rule("event", onEvent(event.InstanceFailed), cooldown(rapid.IntRange(0, 100).Draw(t, "cooldown"))),
 			rule("absent", onAbsence(event.InstanceRunning, event.InstanceFailed, rapid.IntRange(1, 100).Draw(t, "absent")), cooldown(30)),
 			rule("twice", onFailures(rapid.IntRange(2, 4).Draw(t, "count"), rapid.IntRange(1, 200).Draw(t, "within")), cooldown(50)),
+			rule("unready", onCondition("Ready", "False", rapid.IntRange(0, 100).Draw(t, "for")), cooldown(10)),
 		}
 		var events []plan.Event
 		at := 0
 		for i := range rapid.IntRange(1, 60).Draw(t, "events") {
 			at += rapid.IntRange(-5, 60).Draw(t, "gap")
-			e := instanceEvent(rapid.SampledFrom([]event.Type{event.InstanceFailed, event.InstanceRunning}).Draw(t, "type"),
-				rapid.SampledFrom([]string{"a", "bb"}).Draw(t, "name"), at)
+			name := rapid.SampledFrom([]string{"a", "bb"}).Draw(t, "name")
+			e := instanceEvent(rapid.SampledFrom([]event.Type{event.InstanceFailed, event.InstanceRunning}).Draw(t, "type"), name, at)
+			if ready := rapid.SampledFrom([]string{"", "", "True", "False"}).Draw(t, "ready"); ready != "" {
+				e.EventType = string(event.ConditionChanged)
+				e.Payload, _ = json.Marshal(event.Condition{OrgID: "physics", ProjectID: "physics.lhc", AppSlug: "slurm", ResourceKind: "Instance",
+					ResourceName: "physics.lhc/" + name, Condition: "Ready", Status: ready, Revision: "abc"})
+			}
 			e.EventID = fmt.Sprintf("%032x", i)
 			events = append(events, e)
 		}
@@ -278,6 +284,7 @@ func TestChangedRuleShowsWhatItCoversAndHowOftenItWouldHaveFired(t *testing.T) {
 	same := rule("same", onEvent(event.InstanceFailed))
 	after := desired(same, rule("twice", onFailures(2, 60)),
 		rule("nobody", onEvent(event.InstanceFailed), func(r *schema.HookRule) { r.Spec.Apps = []string{"other"} }),
+		rule("off", onCondition("ClockDiffers", "True", 60)),
 		rule("hot", schema.HookWhen{Threshold: &schema.HookThreshold{Metric: schema.MetricLoad, Above: &above}}))
 	reads := 0
 	notes := rules.Preview(desired(same), after, func() ([]plan.Event, error) { reads++; return log, nil })
@@ -289,6 +296,8 @@ func TestChangedRuleShowsWhatItCoversAndHowOftenItWouldHaveFired(t *testing.T) {
 	require.Equal(t, []string{
 		"spec.when: covers n1; how often it would have fired is unknown, as metrics are not recorded",
 		"spec.when: covers nothing that is declared now; in the last 7 days it would have fired 0 times",
+		"spec.when: covers n1; how often it would have fired is unknown: changes of ClockDiffers are recorded only while a rule in force " +
+			"names it",
 		"spec.when: covers physics.lhc/i0, physics.lhc/i1, physics.lhc/i2, physics.lhc/i3, physics.lhc/i4 and 2 more; " +
 			"in the last 7 days it would have fired once, on physics.lhc/i1",
 	}, got)
@@ -313,27 +322,85 @@ func TestAbsenceOfAnEventFiresOnce(t *testing.T) {
 	h := rules.NewHistory(stuck...)
 	require.Empty(t, firings(h, stuck, requested("a", 0), requested("bb", 0), running("bb", 59), requested("ccc", 0)))
 	require.Empty(t, firings(h, stuck, instanceEvent(event.InstanceDeleted, "ccc", 5)), "nothing is expected of what is gone")
-	require.Empty(t, h.Absent(stuck, at(59)))
-	out := h.Absent(stuck, at(100))
+	require.Empty(t, h.Due(stuck, at(59)))
+	out := h.Due(stuck, at(100))
 	require.Len(t, out, 1)
 	f, _ := rules.Firing(out[0])
 	require.Equal(t, "physics.lhc/a", f.ResourceName)
 	require.Equal(t, string(event.InstanceRequested), f.TriggerType)
 	require.Equal(t, at(60), out[0].OccurredAt)
-	require.Empty(t, h.Absent(stuck, at(1000)))
+	require.Empty(t, h.Due(stuck, at(1000)))
 
 	late := rules.NewHistory(stuck...) // no clock looked before the event came
 	require.Empty(t, firings(late, stuck, requested("a", 0)))
 	again := late.Record(stuck, running("a", 61))
 	require.Equal(t, out[0], again[0])
-	require.Empty(t, late.Absent(stuck, at(1000)))
+	require.Empty(t, late.Due(stuck, at(1000)))
 
 	silent := []*schema.HookRule{rule("silent", onAbsence(event.InstanceRunning, "", 60))}
 	h = rules.NewHistory(silent...)
 	require.Empty(t, firings(h, silent, running("a", 0), running("a", 50), running("a", 100)))
-	require.Len(t, h.Absent(silent, at(160)), 1)
+	require.Len(t, h.Due(silent, at(160)), 1)
 	require.False(t, rules.NewHistory(silent...).Keeps(stuck))
 	require.True(t, h.Keeps(silent))
 	n, _ := rules.Count(stuck[0], []plan.Event{requested("a", 0), running("bb", 100)})
 	require.Equal(t, 1, n)
+}
+
+func onCondition(typ, status string, seconds int) schema.HookWhen {
+	return schema.HookWhen{Condition: &schema.HookCondition{Type: typ, Status: status, ForSeconds: seconds}}
+}
+
+// A rule on a condition fires once for each time that the condition has its status for long enough. Only changes of conditions that a
+// rule names are events.
+func TestConditionFiresOnceItHasLasted(t *testing.T) {
+	all := []*schema.HookRule{rule("unready", onCondition("Ready", "False", 60), cooldown(0)),
+		rule("small", onCondition("CapacityDiffers", "True", 60)),
+		rule("others", onCondition("Ready", "True", 0), func(r *schema.HookRule) { r.Spec.AppliesTo = []string{"chem"} })}
+	h := rules.NewHistory(all...)
+	var log []plan.Event
+	var fired []string
+	note := func(after int, events []plan.Event) {
+		log = append(log, events...)
+		for _, e := range events {
+			if f, ok := rules.Firing(e); ok {
+				fired = append(fired, fmt.Sprintf("%d %s %s %s %s", after, f.Rule, f.ResourceKind, f.ResourceName, e.OccurredAt.Sub(start)))
+			}
+		}
+	}
+	is := func(after int, key schema.Key, conditions ...plan.Condition) {
+		now := start.Add(time.Duration(after) * time.Second)
+		of := rules.Conditions{Key: key, App: "slurm", List: conditions, Revision: "abc", CorrelationID: "c1"}
+		note(after, h.Record(all, h.Changes(all, of, now)...))
+		note(after, h.Due(all, now))
+	}
+	ready := func(status plan.ConditionStatus) plan.Condition {
+		return plan.Condition{Type: plan.ConditionReady, Status: status, Message: "on n1"}
+	}
+	train, node := schema.InstanceKey("physics", "lhc", "train"), schema.Key{Kind: schema.KindNode, Name: "n1"}
+	is(0, train, ready(plan.ConditionTrue))
+	is(0, node, ready(plan.ConditionFalse))
+	require.Empty(t, log, "nothing that a rule names")
+	for _, at := range []int{0, 30, 59} {
+		is(at, train, ready(plan.ConditionFalse))
+	}
+	require.Len(t, log, 1)
+	require.NotContains(t, string(log[0].Payload), "n1")
+	is(60, train, ready(plan.ConditionUnknown))
+	is(100, train, ready(plan.ConditionFalse))
+	is(159, train, ready(plan.ConditionFalse))
+	is(170, train, ready(plan.ConditionFalse))
+	is(999, train, ready(plan.ConditionFalse))
+	is(1000, train)
+	is(2000, node, plan.Condition{Type: plan.ConditionCapacityDiffers, Status: plan.ConditionTrue})
+	is(2060, node, plan.Condition{Type: plan.ConditionCapacityDiffers, Status: plan.ConditionTrue})
+	require.Equal(t, []string{"60 unready Instance physics.lhc/train 1m0s", "170 unready Instance physics.lhc/train 2m40s",
+		"2060 small Node n1 34m20s"}, fired)
+	n, _ := rules.Count(all[0], log)
+	require.Equal(t, 2, n)
+
+	h.Add(instanceEvent(event.InstanceDeleted, "train", 3000))
+	n = len(log)
+	is(3001, train, ready(plan.ConditionTrue))
+	require.Len(t, log, n, "a new one begins anew")
 }

@@ -127,19 +127,45 @@ func (w *Writer) Sample(node, revision string, values map[string]float64, now ti
 	}
 }
 
-// RecordAbsences records the firings on events that are missing at a time.
-func (w *Writer) RecordAbsences(now time.Time) {
+// RecordDue records the changes of conditions that rules name, and the firings on waits that have ended at a time.
+func (w *Writer) RecordDue(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.rules.history == nil {
 		return
 	}
-	if firings := w.rules.history.Absent(w.rules.inForce, now); len(firings) > 0 {
+	if changes := w.changedConditions(now); len(changes) > 0 {
+		w.addEvents(changes...)
+		w.urgent = true
+		w.change(changes[0].CorrelationID)
+	}
+	if firings := w.rules.history.Due(w.rules.inForce, now); len(firings) > 0 {
 		w.rules.note(firings)
 		w.events = append(w.p.events, firings...)
 		w.urgent = true
 		w.change(firings[0].CorrelationID)
 	}
+}
+
+// changedConditions returns the events of the changes of conditions of units and nodes that rules name. The caller holds the lock.
+func (w *Writer) changedConditions(now time.Time) (out []plan.Event) {
+	if !rules.WatchesConditions(w.rules.inForce) {
+		return nil
+	}
+	add := func(c rules.Conditions) { out = append(out, w.rules.history.Changes(w.rules.inForce, c, now)...) }
+	for _, s := range w.units.All() {
+		if s.Phase == plan.PhaseDeleted {
+			continue // its last event has ended all waits
+		}
+		add(rules.Conditions{Key: s.Key, App: s.App, List: s.Conditions, Revision: s.Revision, CorrelationID: s.CorrelationID})
+	}
+	for key, s := range w.resources {
+		if key.Kind == schema.KindNode {
+			add(rules.Conditions{Key: key, List: s.Conditions, Revision: s.Revision, CorrelationID: reconciler.CorrelationID(s.Revision)})
+		}
+	}
+	slices.SortFunc(out, func(a, b plan.Event) int { return strings.Compare(a.EventID, b.EventID) })
+	return out
 }
 
 // PendingEffects returns the effects of durable firings that have no outcome yet.

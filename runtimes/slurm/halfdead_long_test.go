@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"berth/runtimes/checksum"
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/cluster"
+	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
@@ -246,4 +248,20 @@ func TestLongLostWorkerRecordKeepsJobs(t *testing.T) {
 	c.carry(t, u, false)
 	c.done(t, 0)
 	c.await(t, u, long, slurmtest.Completed)
+}
+
+// A worker whose file systems are not mounted is missing, and is left alone until they are.
+func TestLongWorkerWithoutItsFileSystemsIsMissing(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0)
+	const move = "mkdir -p /root/away; pkill -x slurmd; pkill -x munged; for p in /var/lib/berth/instances/worker.json " +
+		profile.WorkerSpoolDir + "; do mv $p /root/away/; done"
+	c.onWorker(t, 0, move)
+	require.Equal(t, plan.Missing, c.member(t, u, "worker-0").State)
+	after := &u.Effective
+	p := plan.Make(plan.Input{Key: after.Key, After: after, Members: u.Members, Observed: c.observe(t, u)})
+	require.Empty(t, p.Actions)
+	c.onWorker(t, 0, "mv /root/away/worker.json /var/lib/berth/instances/; mv /root/away/* "+path.Dir(profile.WorkerSpoolDir)+"/")
+	require.Equal(t, plan.Stopped, c.member(t, u, "worker-0").State)
+	c.carry(t, u, false)
 }

@@ -73,6 +73,8 @@ func (v *observation) workerState(m plan.Member, wanted wantedSlurmds) (plan.Sta
 	switch {
 	case w.err != nil:
 		return plan.Unreachable, w.err.Error()
+	case w.isMissing:
+		return plan.Missing, ""
 	case w.record.Cluster != v.ctl.stack.Cluster:
 		return plan.Partial, fmt.Sprintf("%s on %s is missing, damaged, or of another cluster", profile.WorkerRecord, m.Node)
 	case len(w.down) > 0:

@@ -60,8 +60,10 @@ type fileReading struct {
 type workerReading struct {
 	err    error
 	record workerRecord
-	down   []string // daemons that do not run
-	detail string
+	// isMissing: the host has no state of the worker, and none of its daemons runs.
+	isMissing bool
+	down      []string // daemons that do not run
+	detail    string
 	// outdated are daemons whose unit of systemd was changed.
 	outdated []string
 	wrong    string // how its installed version differs from the declared one

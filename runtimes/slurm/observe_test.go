@@ -187,6 +187,21 @@ func TestFullDiskIsSaid(t *testing.T) {
 		c.observe(t).Members[1].Detail)
 }
 
+// A worker is missing if its host has neither its record nor its spool, and no daemon of it runs. With a part of that it is made
+// whole at once.
+func TestWorkerWithoutAnyStateIsMissing(t *testing.T) {
+	c := newCluster(t)
+	state := func() plan.State { return c.observe(t).Members[1].State }
+	delete(c.wk.files, workerRecordPath)
+	require.Equal(t, plan.Partial, state(), "its daemons run")
+	c.wk.services[profile.MungedWorker], c.wk.services[profile.Slurmd] = false, false
+	require.Equal(t, plan.Partial, state(), "its spool is there")
+	c.wk.changedDirs = map[string]uint32{profile.WorkerSpoolDir: 0}
+	require.Equal(t, plan.Missing, state())
+	c.wk.services[profile.Slurmd] = true
+	require.Equal(t, plan.Partial, state(), "slurmd runs")
+}
+
 // Each directory of a controller belongs to the account of its daemon. Without one of the accounts, no owner is known.
 func TestDirectoriesOfTheControllerHaveTheirOwners(t *testing.T) {
 	s := profile.Stack{Cluster: "c1"}

@@ -51,6 +51,8 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 			w.outdated = append(w.outdated, name)
 		}
 	}
+	w.isMissing = res[0].Missing && len(w.down) == 2 &&
+		!slices.ContainsFunc(res[3].Stats, func(st runtimes.FileStat) bool { return st.Path == profile.WorkerSpoolDir && st.Exists })
 	for _, u := range users {
 		if _, ok := slices.BinarySearch(res[4].Names, path.Base(c.stack.JobsOf(u.Name, u.UID))); !ok && w.lacks == "" {
 			w.lacks = "no directory for jobs of " + u.Name + " on " + m.Node

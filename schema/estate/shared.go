@@ -328,6 +328,9 @@ func (u *unitCheck) roles(doc *load.Document, roles map[string]schema.InstanceRo
 		if m.ControlPlane && role.OnNodeLost.ReplaceAfter() > 0 {
 			u.warn(doc, path+".on_node_lost", CodeNoEffect, "is about a control plane, which never moves by itself: take it away")
 		}
+		if m.ControlPlane && role.MissingGraceSeconds != nil {
+			u.warn(doc, path+".missing_grace_seconds", CodeNoEffect, "is about a control plane, which always waits for a person: take it away")
+		}
 		if role.Count < m.Min || role.Count > m.Max {
 			u.refuse(doc, path+".count", "ref.role-count",
 				fmt.Sprintf("got %d, the manifest of %s allows %s", role.Count, of, span(m.Min, m.Max)), v.File)

@@ -70,6 +70,8 @@ const (
 	NodeThresholdExceeded Type = "berth.node.threshold_exceeded"
 	NodeThresholdEnded    Type = "berth.node.threshold_ended"
 
+	ConditionChanged Type = "berth.condition.changed"
+
 	RuleFired  Type = "berth.rule.fired"
 	RuleDone   Type = "berth.rule.done"
 	RuleFailed Type = "berth.rule.failed"
@@ -204,7 +206,7 @@ type Operation struct {
 	OperationID     string `json:"operation_id" doc:"uid of the document, else its name, or the id of the request"`
 	ResourceName    string `json:"resource_name" doc:"<tenant>.<project>/<name> or <tenant>/<shared runtime>/<name> of the operation"`
 	MemberID        string `json:"member_id" doc:"member, such as worker-0; empty: the whole unit"`
-	Operation       string `json:"operation" doc:"drain, resume, cordon, uncordon, restart, replace, remove, label, retry, accept_loss or abandon_usage"`
+	Operation       string `json:"operation" doc:"drain, resume, cordon, uncordon, restart, replace, remove, label, retry, hold, release, accept_loss or abandon_usage"`
 	Status          string `json:"status" doc:"where it is in its life"`
 	Reason          string `json:"reason" doc:"reason that the operation states"`
 	Result          string `json:"result" doc:"what came of it; empty where done says all"`
@@ -270,6 +272,19 @@ type NodeThreshold struct {
 	Threshold    string `json:"threshold" doc:"such as above 90 for 120s"`
 	Status       string `json:"status" doc:"exceeded or ended"`
 	Revision     string `json:"revision" doc:"commit of the configuration in force"`
+}
+
+// Condition is the payload of ConditionChanged (requirement E8). It has no message: that may name nodes.
+type Condition struct {
+	OrgID        string `json:"org_id" doc:"tenant of the resource; empty: the platform's"`
+	ProjectID    string `json:"project_id" doc:"<tenant>.<project> of the resource; empty: it is in no project"`
+	AppSlug      string `json:"app_slug" doc:"app of the resource; empty: none"`
+	ResourceKind string `json:"resource_kind" doc:"kind of the resource: Instance, SharedRuntime or Node"`
+	ResourceName string `json:"resource_name" doc:"name of the resource, as its other events have it"`
+	Condition    string `json:"condition" doc:"type of the condition"`
+	Status       string `json:"status" doc:"True, False or Unknown; empty: the resource has the condition no longer"`
+	Reason       string `json:"reason" doc:"reason of the condition"`
+	Revision     string `json:"revision" doc:"commit of the configuration that the resource follows"`
 }
 
 // Rule is the payload of the events of rules (requirement E8). It is about the resource of the event that the rule fired on.
@@ -361,6 +376,8 @@ func Definitions() []Definition {
 		{NodeThresholdExceeded, "A metric of a node was beyond the threshold of a rule for the time that the rule states.",
 			schema.KindNode, "", NodeThreshold{}},
 		{NodeThresholdEnded, "A metric of a node is within the threshold of a rule again.", schema.KindNode, "", NodeThreshold{}},
+		{ConditionChanged, "A condition that a rule names has another status than before. No event is about the others.",
+			schema.KindInstance, "", Condition{}},
 		{RuleFired, "A rule fired. An alert has no other effect than this event and a line in the log.", schema.KindHookRule, "", Rule{}},
 		{RuleDone, "An effect of a rule was done. It is never done again.", schema.KindHookRule, "", Rule{}},
 		{RuleFailed, "An effect of a rule was refused or failed. It is not tried again.", schema.KindHookRule, "", Rule{}},

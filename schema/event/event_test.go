@@ -40,7 +40,7 @@ func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 		berth.operation.requested berth.operation.done berth.operation.failed berth.operation.expired berth.retry.triggered
 		berth.node.ready berth.node.not_ready berth.node.unknown berth.node.lost
 		berth.queuemap.mode_changed berth.queuemap.rollback_began berth.queuemap.rollback_expired berth.queuemap.rollback_ended
-		berth.node.threshold_exceeded berth.node.threshold_ended berth.rule.fired berth.rule.done berth.rule.failed`)
+		berth.node.threshold_exceeded berth.node.threshold_ended berth.condition.changed berth.rule.fired berth.rule.done berth.rule.failed`)
 	var got []string
 	for _, d := range event.Definitions() {
 		got = append(got, string(d.Type))

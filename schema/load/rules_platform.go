@@ -323,14 +323,17 @@ func (r platformRules) hook(s *schema.HookRuleSpec) {
 	r.repeated("spec.apps", s.Apps)
 	r.repeated("spec.applies_to", s.AppliesTo)
 	w := &s.When
-	r.exactlyOne("spec.when", []string{"event", "threshold", "repeated_failure", "absence"}, w.Event != "", w.Threshold != nil,
-		w.RepeatedFailure != nil, w.Absence != nil)
+	r.exactlyOne("spec.when", []string{"event", "threshold", "repeated_failure", "absence", "condition"}, w.Event != "", w.Threshold != nil,
+		w.RepeatedFailure != nil, w.Absence != nil, w.Condition != nil)
 	kind := r.hookEvent("spec.when.event", w.Event)
 	if a := w.Absence; a != nil {
 		kind = r.hookEvent("spec.when.absence.event", a.Event)
 		if begin := r.hookEvent("spec.when.absence.after", a.After); begin != "" && kind != "" && begin != kind {
 			r.broken("spec.when.absence.after", "is an event of kind %s, and event is one of kind %s: no resource has both", begin, kind)
 		}
+	}
+	if w.Condition != nil {
+		kind = w.Condition.Kinds()[0]
 	}
 	if t := w.Threshold; t != nil {
 		r.exactlyOne("spec.when.threshold", []string{"above", "below"}, t.Above != nil, t.Below != nil)
@@ -353,7 +356,7 @@ func (r platformRules) hook(s *schema.HookRuleSpec) {
 				s.CooldownSeconds, minActionCooldown)
 		}
 		if onUnit && !schema.IsOfUnit(e.Action.Operation) {
-			r.broken(at+".action.operation", "%s is for members on a node: name retry, or an event or a threshold of nodes",
+			r.broken(at+".action.operation", "%s is for members on a node: name retry or hold, or an event or a threshold of nodes",
 				e.Action.Operation)
 		}
 		if onNode && schema.IsOfUnit(e.Action.Operation) {

@@ -148,7 +148,8 @@ func (r unitRules) operation(d *schema.MemberOperation) {
 		r.missing("spec.instance", ", want the instance whose member it is")
 	}
 	if s.Member == "" && !schema.IsOfUnit(s.Operation) {
-		r.missing("spec.member", ": %s needs a member; only retry, accept_loss and abandon_usage apply to a whole unit", s.Operation)
+		r.missing("spec.member", ": %s needs a member; only retry, hold, release, accept_loss and abandon_usage apply to a whole unit",
+			s.Operation)
 	}
 	label := s.Operation == schema.OpLabel
 	if label && len(s.Labels) == 0 {

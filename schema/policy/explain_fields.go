@@ -64,6 +64,9 @@ func (j explainer) explainRoles(declared map[string]schema.InstanceRole) []Value
 		if want.OnNodeLost != nil {
 			out = append(out, j.says(at+"on_node_lost", *want.OnNodeLost))
 		}
+		if want.MissingGraceSeconds != nil {
+			out = append(out, j.says(at+"missing_grace_seconds", *want.MissingGraceSeconds))
+		}
 	}
 	return out
 }

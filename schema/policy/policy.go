@@ -453,7 +453,7 @@ func (j *judgement) roles() []schema.EffectiveRole {
 			Name: name, NodeRole: m.NodeRole, ControlPlane: m.ControlPlane, Shareable: m.Shareable,
 			Count: want.Count, SKUs: j.skus("spec.roles."+name+".sku", want.SKU), GPUs: want.GPUs, CPUs: want.CPUs,
 			MemoryMiB: want.MemoryMiB, DiskGiB: want.DiskGiB, NodeLabels: want.NodeLabels,
-			MaxUnavailable: want.MaxUnavailable, OnNodeLost: want.OnNodeLost,
+			MaxUnavailable: want.MaxUnavailable, OnNodeLost: want.OnNodeLost, MissingGraceSeconds: want.MissingGraceSeconds,
 			NoGPUs: want.GPUs == nil && j.limits != nil && j.limits.GPUs != nil,
 		})
 	}

@@ -90,7 +90,7 @@ func (s eventSight) admits(e plan.Event, kind schema.Kind, about eventAbout) boo
 	switch {
 	case e.EventType == string(event.JobsLost) && inProject:
 		return s.in(Queue, authority.QueueRead, scope)
-	case e.EventType == string(event.MembersMoved) && !inProject:
+	case (e.EventType == string(event.MembersMoved) || e.EventType == string(event.ConditionChanged)) && !inProject:
 		return s.in(SharedRuntimes, "", scope) && s.owns(scope)
 	case e.EventType == string(event.JobsLost):
 		return s.in(Queue, authority.QueueRead, scope) && s.owns(scope)

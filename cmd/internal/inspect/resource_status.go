@@ -137,6 +137,7 @@ func reasons(cs []plan.Condition) []string {
 	add(plan.ConditionSuspended, plan.ConditionTrue, "suspended: ")
 	add(plan.ConditionScheduled, plan.ConditionFalse, "")
 	add(plan.ConditionPolicyCompliant, plan.ConditionFalse, "policy: ")
+	add(plan.ConditionOnHold, plan.ConditionTrue, "")
 	add(plan.ConditionWithinQuota, plan.ConditionFalse, "quota: ")
 	add(plan.ConditionDriftDetected, plan.ConditionTrue, "drift: ")
 	add(plan.ConditionReconciling, plan.ConditionTrue, "doing: ")
