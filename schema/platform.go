@@ -224,6 +224,19 @@ func (c *HookCondition) Kinds() []Kind {
 	return []Kind{KindInstance, KindSharedRuntime}
 }
 
+// Statuses are those that such a condition can have. Conditions of faults are there or not.
+func (c *HookCondition) Statuses() []string {
+	switch c.Type {
+	case "Degraded", "DriftDetected", "OnHold":
+		return []string{"True"}
+	case "WithinQuota":
+		return []string{"False"}
+	case "Ready":
+		return []string{"True", "False", "Unknown"}
+	}
+	return []string{"True", "False"}
+}
+
 // HookAbsence is an event that one object does not have within a while after another one.
 type HookAbsence struct {
 	Event         string `json:"event"`

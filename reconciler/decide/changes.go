@@ -174,7 +174,7 @@ func paused(c comparison) []schema.Diagnostic {
 	}}
 }
 
-// holds notes the units that a change has Berth keep as they are: no plan shows that.
+// holds notes the units that a change holds: no plan shows that.
 func holds(c comparison) (out []schema.Diagnostic) {
 	for was, is := range changed[*schema.MemberOperation](c) {
 		if was != nil || is.Spec.Operation != schema.OpHold {

@@ -42,20 +42,29 @@ func (r *unitRun) noteNodes() {
 }
 
 // noteMissing notes since when the hosts of members have nothing of them. A member whose grace is over, or for which an operation
-// asks, is to be made again like one that has joined incompletely. So plans, and the status that pull requests read, need no clock.
+// asks, is to be made again like one that has joined incompletely, and so is one that has never joined. So plans, and the status that
+// pull requests read, need no clock. A unit that is not to run needs no member again.
 func (v *unitView) noteMissing() {
 	v.missing = map[string]time.Time{}
+	isToRun := v.want != nil && !v.want.Suspend && v.want.DesiredState != schema.DesiredStopped
 	isAsked := slices.ContainsFunc(v.operations, func(o plan.Operation) bool { return o.Verb() == plan.RetryUnit && !o.IsFinished() })
 	for i := range v.observed.Members {
 		m := &v.observed.Members[i]
 		if m.State != plan.Missing {
 			continue
 		}
-		since := v.missingSince(m)
+		since, hasJoined := v.missingSince(m)
+		if isToRun && !hasJoined {
+			m.State = plan.Partial
+			continue
+		}
 		v.missing[m.Name] = since
 		end := since.Add(v.missingGrace(m.Name))
 		m.Detail = "its host has nothing of it since " + since.Format(time.RFC3339)
-		if isAsked || !v.at.Before(end) {
+		switch {
+		case !isToRun:
+			continue
+		case isAsked || !v.at.Before(end):
 			m.State = plan.Partial
 			continue
 		}
@@ -63,14 +72,20 @@ func (v *unitView) noteMissing() {
 	}
 }
 
-// missingSince returns the recorded time since which the host of a member has nothing of it; else that of this observation.
-func (v *unitView) missingSince(m *plan.MemberState) time.Time {
+// missingSince returns the recorded time since which the host of a member has nothing of it, else that of this observation; and
+// whether the member has joined before.
+func (v *unitView) missingSince(m *plan.MemberState) (since time.Time, hasJoined bool) {
+	since = v.at
 	for _, was := range v.prev.Members {
-		if was.Name == m.Name && was.Node == m.Node && !was.MissingSince.IsZero() {
-			return was.MissingSince
+		if was.Name != m.Name || was.Node != m.Node {
+			continue
+		}
+		hasJoined = was.State != "" && was.State != plan.Partial
+		if !was.MissingSince.IsZero() && was.MissingSince.Before(since) { // a clock may have gone back
+			since, hasJoined = was.MissingSince, true
 		}
 	}
-	return v.at
+	return since, hasJoined
 }
 
 // missingGrace returns how long the host of a member may have nothing of it before Berth makes it again.

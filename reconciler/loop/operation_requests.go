@@ -62,7 +62,7 @@ func addRequest(prev *plan.Status, unit schema.Key, asked plan.Operation) (next 
 		}
 		return next, out, err
 	}
-	pending := slices.DeleteFunc(plan.Pending(prev.Operations), func(o plan.Operation) bool { return !o.IsRequest })
+	pending := slices.DeleteFunc(slices.Clone(prev.Operations), func(o plan.Operation) bool { return !o.IsRequest || o.IsFinished() })
 	if len(pending) >= plan.MaxPending {
 		return next, out, fmt.Errorf("%w on %s: %d; wait until some are done", plan.ErrManyPending, unit, len(pending))
 	}

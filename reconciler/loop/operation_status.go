@@ -54,7 +54,7 @@ func (o *operationStatuses) follow(all *status.Writer, key schema.Key) {
 
 func operationStatus(unit *plan.Status, key schema.Key, o plan.Operation) plan.ThingStatus {
 	d := operationDetail{
-		AppSlug: unit.App, Member: o.Spec.Member, Operation: o.Spec.Operation, Labels: o.Spec.Labels, Reason: o.Spec.Reason,
+		AppSlug: unit.App, Member: o.Member(), Operation: o.Spec.Operation, Labels: o.Spec.Labels, Reason: o.Spec.Reason,
 		IsRequest: o.IsRequest, RequestedBy: o.RequestedBy, Result: o.Message, Requested: o.Requested, Started: o.Started,
 		Finished: o.Finished,
 	}

@@ -12,6 +12,9 @@ import (
 // operationsOf returns the operations on a unit. A new one has the revision of the status.
 func operationsOf(st *reconciler.State, s *plan.Status, now time.Time) []plan.Operation {
 	all := plan.Operations(st.Effective.Operations(s.Key), s.Operations, now)
+	if st.Unit(s.Key) == nil {
+		all = append(all, plan.RunningHolds(s.Operations)...)
+	}
 	for i := range all {
 		if o := &all[i]; !o.IsRequest && o.Revision == "" {
 			o.Revision, o.CorrelationID = s.Revision, s.CorrelationID

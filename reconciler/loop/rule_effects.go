@@ -35,7 +35,7 @@ type ruleEffects struct {
 	inForce *inForce
 	send    func(context.Context, Webhook) (again bool, err error) // nil: webhooks are not configured
 	actions ruleActions
-	// interval is the time between two looks for firings that are due.
+	// interval is the time between two checks for firings that are due.
 	interval time.Duration
 	slots    chan struct{}
 }
@@ -50,7 +50,8 @@ func newRuleEffects(o *Options, r *recorder, f *inForce, a ruleActions) *ruleEff
 		slots: make(chan struct{}, effectSlots)}
 }
 
-// run carries out effects until ctx ends, and has due firings found. An effect is due once its firing is on the branch, which moves the tip.
+// run carries out effects until ctx ends, and has due firings found. An effect is due once its firing is on the branch, which moves
+// the tip.
 func (e *ruleEffects) run(ctx context.Context) {
 	select {
 	case <-e.inForce.ready:

@@ -28,6 +28,9 @@ func (v unitConditions) all() []plan.Condition {
 	v.addReady(l, blocked)
 	v.addProgress(l, blocked)
 	l.setAuthorized(v.st.Denied(v.prev.Key))
+	if why := v.holdReason(); why != "" {
+		l.set(plan.ConditionOnHold, true, plan.ReasonOperation, why)
+	}
 	if v.want != nil {
 		v.addRules(l)
 	}
@@ -126,7 +129,7 @@ func (v unitConditions) addReady(l *conditionList, blocked *plan.Blocked) {
 	case v.observed.Presence == plan.Unknown:
 		l.add(plan.ConditionReady, plan.ConditionUnknown, plan.ReasonObservationUnknown, v.observed.Reason)
 	case v.paused != "":
-		l.set(plan.ConditionReady, false, plan.ReasonPaused, "Berth is paused: "+v.paused)
+		l.set(plan.ConditionReady, false, plan.ReasonPaused, v.pausedText())
 	case v.pending:
 		l.add(plan.ConditionReady, plan.ConditionUnknown, plan.ReasonNotObserved, "not looked at since this change")
 	case v.converged() && refused != nil && refused.Fate == schema.FateStopped:
@@ -170,9 +173,6 @@ func (v unitConditions) addRules(l *conditionList) {
 		l.set(plan.ConditionScheduled, false, unplaced.Code.Reason(), unplaced.Message)
 	} else {
 		l.set(plan.ConditionScheduled, true, plan.ReasonPlaced, "")
-	}
-	if why := v.holdReason(); why != "" {
-		l.set(plan.ConditionOnHold, true, plan.ReasonOperation, why)
 	}
 	if c := suspendedCondition(v.st, v.prev, v.want, v.commit); c != nil {
 		l.list = append(l.list, *c)

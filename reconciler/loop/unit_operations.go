@@ -14,7 +14,7 @@ func (v unitView) operationStatuses() []plan.Operation {
 	why := ""
 	switch {
 	case v.paused != "":
-		why = "Berth is paused: " + v.paused
+		why = v.pausedText()
 	case v.pending:
 		return out
 	case len(v.plan.Blocked) > 0:

@@ -84,6 +84,14 @@ func (v unitView) holdReason() string {
 	return fmt.Sprintf("the operation hold %s keeps the unit as it is (%s); the operation release ends that", o.Name, o.Spec.Reason)
 }
 
+// pausedText says why nothing is executed on the unit.
+func (v unitView) pausedText() string {
+	if v.paused == v.holdReason() {
+		return v.paused
+	}
+	return "Berth is paused: " + v.paused
+}
+
 // pauseReason returns why nothing may be executed on the unit: the estate is paused, or the unit is held, or the site of one of its
 // nodes is paused; "": it may.
 func (v unitView) pauseReason() string {

@@ -150,7 +150,7 @@ type BlockedCode string
 const (
 	CodeUnknown           BlockedCode = "observe.unknown"     // The presence of the unit is unknown.
 	CodeUnreachable       BlockedCode = "member.unreachable"  // The host of a member does not answer.
-	CodeMissing           BlockedCode = "member.missing"      // The host of a member has nothing of it, and its grace is not over.
+	CodeMissing           BlockedCode = "member.missing"      // A member is missing, and Berth waits for missing_grace_seconds.
 	CodeUnavailable       BlockedCode = "member.unavailable"  // Members wait until others are back (max_unavailable).
 	CodeStopped           BlockedCode = "state.stopped"       // Changes wait until the start of the instance.
 	CodeSuspended         BlockedCode = "suspended"           // A document says suspend: true.

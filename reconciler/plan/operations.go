@@ -127,8 +127,9 @@ func expireContradicted(all []Operation, now time.Time) {
 			ended := newer.Phase == OperationFailed || newer.Phase == OperationExpired
 			isLater := newer.Requested.After(o.Requested) || newer.Requested.Equal(o.Requested) && givesBack(newer.Verb()) &&
 				!newer.IsFinished()
+			isLater = isLater || newer.Verb() == Release && !newer.IsFinished() && o.Phase == OperationRunning // whatever the clocks said
 			switch {
-			case ended || !isLater || newer.member() != o.member() || !areOpposite(o.Verb(), newer.Verb()):
+			case ended || !isLater || newer.Member() != o.Member() || !areOpposite(o.Verb(), newer.Verb()) || o.Verb() == Release:
 				continue
 			case o.Verb() == Hold:
 				o.Finish(OperationDone, "released by the operation "+newer.Name, now)
@@ -140,8 +141,7 @@ func expireContradicted(all []Operation, now time.Time) {
 	}
 }
 
-// areOpposite reports whether one of two operations on one member or unit takes it away, from jobs or from changes, and the other
-// gives it back.
+// areOpposite reports whether one of two operations on one member or unit stops jobs or changes there, and the other allows them again.
 func areOpposite(a, b Verb) bool {
 	takes := func(v Verb) bool { return v == Drain || v == Cordon || v == Hold }
 	return takes(a) && givesBack(b) || givesBack(a) && takes(b)
@@ -165,7 +165,7 @@ func requests(known []Operation) (out []Operation) {
 	return append(out, finished[:min(len(finished), keptRequests)]...)
 }
 
-// Pending returns the operations to do by a plan, in their order. No plan has a hold or a release: they say whether any is executed.
+// Pending returns the operations to do by a plan, in their order. No plan has a hold or a release: they decide whether plans are executed.
 func Pending(all []Operation) []Operation {
 	return slices.DeleteFunc(slices.Clone(all), func(o Operation) bool {
 		return o.IsFinished() || o.Verb() == Hold || o.Verb() == Release
@@ -179,6 +179,13 @@ func Holding(all []Operation) (Operation, bool) {
 		return Operation{}, false
 	}
 	return all[i], true
+}
+
+// RunningHolds returns the holds of documents that run. The document of an operation goes with that of its unit, and its hold does not.
+func RunningHolds(known []Operation) []Operation {
+	return slices.DeleteFunc(slices.Clone(known), func(o Operation) bool {
+		return o.IsRequest || o.Verb() != Hold || o.Phase != OperationRunning
+	})
 }
 
 // BeginHolds returns operations in which each hold and release that was requested has begun. A hold runs until it is released; another
@@ -337,8 +344,8 @@ func (m operationMaker) ofUnit() {
 	}
 }
 
-// member returns the member that an operation is on; "": it is on the whole unit.
-func (o Operation) member() string {
+// Member returns the member that an operation is on; "": it is on the whole unit.
+func (o *Operation) Member() string {
 	if o.isOfUnit() {
 		return ""
 	}
@@ -348,7 +355,7 @@ func (o Operation) member() string {
 // operation adds the action of an operation.
 func (m operationMaker) operation(o Operation, node string, needs []string) string {
 	return m.add(Action{
-		Verb: o.Verb(), Member: o.member(), Node: node, Reason: fmt.Sprintf("operation %s: %s", o.Name, o.Spec.Reason), Needs: needs,
+		Verb: o.Verb(), Member: o.Member(), Node: node, Reason: fmt.Sprintf("operation %s: %s", o.Name, o.Spec.Reason), Needs: needs,
 		Operation: o.action(),
 	}, nil)
 }

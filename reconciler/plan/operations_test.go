@@ -234,6 +234,10 @@ func TestHoldRunsUntilItsRelease(t *testing.T) {
 	require.Equal(t, []string{"a done released by the operation c", "b done the unit is held already by a", "c done"}, phases(all))
 	all = step(3*24*60+1, append(all, ask("d", schema.OpHold, "", 3*24*60+1))...)
 	require.Equal(t, "d running", phases(all)[3], "an old release ends no later hold")
+
+	all = step(1, ask("a", schema.OpHold, "", 24*60))
+	all = step(2, append(all, ask("b", schema.OpRelease, "controller-0", 2))...)
+	require.Equal(t, []string{"a done released by the operation b", "b done"}, phases(all), "the clock was a day ahead at the hold")
 }
 
 // A request is checked as a document is.

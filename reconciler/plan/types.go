@@ -424,7 +424,7 @@ type MemberStatus struct {
 	// OutOfService is that of the last observation.
 	OutOfService string `json:"out_of_service,omitempty"`
 	Note         string `json:"note,omitempty"` // what the runtime noted of it
-	// MissingSince is the time of the first observation in which its host had nothing of it; zero: the last one had something.
+	// MissingSince is the time of the first observation in which its host had nothing of it; zero: it was not missing in the last one.
 	MissingSince time.Time `json:"missing_since,omitzero"`
 	// Integration is nil while the unit has no runtime.
 	Integration *Integration `json:"integration,omitempty"`

@@ -45,7 +45,7 @@ func (h *History) overdue(all []*schema.HookRule, e plan.Event) (out []plan.Even
 	return out
 }
 
-// wait is what a rule waits for: a time after the last event of a type, without a later one of another type.
+// wait is what a rule waits for: a time after the last event of a type, without a later event of type missing.
 type wait struct {
 	begin, missing event.Type
 	status         string // of begin; "": any
@@ -72,7 +72,10 @@ func (h *History) Due(all []*schema.HookRule, now time.Time) (out []plan.Event) 
 		}
 		var due []plan.Event
 		for key := range h.last {
-			if firing, ok := h.ended(r, w, key, now); ok && key.typ == w.begin {
+			if key.typ != w.begin {
+				continue
+			}
+			if firing, ok := h.ended(r, w, key, now); ok {
 				due = append(due, firing)
 			}
 		}
@@ -87,27 +90,28 @@ func (h *History) Due(all []*schema.HookRule, now time.Time) (out []plan.Event) 
 	return out
 }
 
-// ended returns the firing of a rule on a wait that began with the last event of a key. It has the time when the wait ended,
-// whenever that is found out. A rule fires once for each wait.
+// ended returns the firing of a rule on a wait that began with the last event of a key. It has the time when the wait ended, or the
+// cooldown after the firing before, whenever that is found out. A rule fires once for each wait.
 func (h *History) ended(r *schema.HookRule, w wait, begin lastKey, now time.Time) (plan.Event, bool) {
 	began := h.last[begin]
 	at := began.event.OccurredAt.Add(time.Duration(w.seconds) * time.Second)
 	if began.event.EventID == "" || now.Before(at) || !r.Covers(begin.resource.App, begin.resource.Tenant, begin.resource.ProjectID) {
 		return plan.Event{}, false
 	}
-	if came := h.last[lastKey{begin.resource, w.missing}]; came.number > began.number {
+	last := h.fired[firedKey{r.ID(), begin.resource}]
+	came := h.last[lastKey{begin.resource, w.missing}]
+	if came.number > began.number || w.status != "" && began.status != w.status || last.trigger == began.event.EventID {
+		return plan.Event{}, false
+	}
+	if cooldown := time.Duration(r.Spec.CooldownSeconds) * time.Second; !last.at.IsZero() && at.Sub(last.at).Abs() < cooldown {
+		at = last.at.Add(cooldown) // the clock of another daemon may be behind
+	}
+	if now.Before(at) {
 		return plan.Event{}, false
 	}
 	_, s, about, _ := h.read(began.event)
-	if w.status != "" && s.Status != w.status {
-		return plan.Event{}, false
-	}
 	firing := firingOf(r, began.event, s, about)
 	firing.OccurredAt = at
-	last, hasFired := h.fired[firedKey{r.ID(), about}]
-	if hasFired && (!at.After(last) || at.Before(last.Add(time.Duration(r.Spec.CooldownSeconds)*time.Second))) {
-		return plan.Event{}, false
-	}
 	return firing, true
 }
 
@@ -118,11 +122,11 @@ func (h *History) fire(r *schema.HookRule, e plan.Event) (plan.Event, bool) {
 		return plan.Event{}, false
 	}
 	last, hasFired := h.fired[firedKey{r.ID(), about}]
-	if !h.triggers(r, d, s, about, e.OccurredAt, last) {
+	if !h.triggers(r, d, s, about, e.OccurredAt, last.at) {
 		return plan.Event{}, false
 	}
 	cooldown := time.Duration(r.Spec.CooldownSeconds) * time.Second
-	if hasFired && e.OccurredAt.Sub(last).Abs() < cooldown { // the clock of another daemon may be behind
+	if hasFired && e.OccurredAt.Sub(last.at).Abs() < cooldown { // the clock of another daemon may be behind
 		return plan.Event{}, false
 	}
 	return firingOf(r, e, s, about), true

@@ -30,7 +30,7 @@ type Resource struct {
 type History struct {
 	definitions map[event.Type]event.Definition
 	failures    map[Resource][]time.Time
-	fired       map[firedKey]time.Time // last firing of a rule about a resource
+	fired       map[firedKey]firing    // last firing of a rule about a resource
 	exceeded    map[Crossing]time.Time // thresholds that are exceeded
 	open        map[string]openFiring  // by id, until each effect has an outcome
 	outcomes    map[string]int         // of the effects of open firings
@@ -54,13 +54,21 @@ type lastKey struct {
 
 // lastEvent is the last event of a type about a resource.
 type lastEvent struct {
-	event  plan.Event
-	number int // in the order of the log
+	event    plan.Event
+	number   int    // in the order of the log
+	status   string // of the change of a condition
+	revision string
 }
 
 type firedKey struct {
 	rule     string
 	resource Resource
+}
+
+// firing is when a rule fired, and on which event.
+type firing struct {
+	at      time.Time
+	trigger string
 }
 
 // Crossing is a rule's threshold and a node.
@@ -69,7 +77,7 @@ type Crossing struct{ Rule, Node string }
 // NewHistory returns the history of an empty log, for rules whose absences are among those of all.
 func NewHistory(all ...*schema.HookRule) *History {
 	h := &History{kept: map[event.Type]bool{}, last: map[lastKey]lastEvent{},
-		definitions: map[event.Type]event.Definition{}, failures: map[Resource][]time.Time{}, fired: map[firedKey]time.Time{},
+		definitions: map[event.Type]event.Definition{}, failures: map[Resource][]time.Time{}, fired: map[firedKey]firing{},
 		exceeded: map[Crossing]time.Time{}, open: map[string]openFiring{}, outcomes: map[string]int{}}
 	for _, d := range event.Definitions() {
 		h.definitions[d.Type] = d
@@ -104,6 +112,7 @@ type subject struct {
 	Rule         string `json:"rule"`
 	Effect       string `json:"effect"`
 	FiringID     string `json:"firing_id"`
+	TriggerID    string `json:"trigger_id"`
 	Condition    string `json:"condition"`
 	Status       string `json:"status"`
 }
@@ -143,7 +152,7 @@ func (h *History) Add(e plan.Event) {
 	at := e.OccurredAt
 	switch {
 	case d.Type == event.RuleFired:
-		h.fired[firedKey{s.RuleID, about}] = at
+		h.fired[firedKey{s.RuleID, about}] = firing{at, s.TriggerID}
 		if ids := outcomesOf(e, s); len(ids) > 0 {
 			h.open[e.EventID] = openFiring{e, ids}
 		}
@@ -161,7 +170,7 @@ func (h *History) Add(e plan.Event) {
 		h.failures[about] = all[max(0, len(all)-maxFailures):]
 	}
 	if h.kept[d.Type] {
-		h.last[lastKey{about, d.Type}] = lastEvent{e, h.added}
+		h.last[lastKey{about, d.Type}] = lastEvent{e, h.added, s.Status, s.Revision}
 	}
 	if d.IsEnd() { // nothing more is expected of it
 		for t := range h.kept {
@@ -191,8 +200,8 @@ func (h *History) prune() {
 			delete(h.last, key)
 		}
 	}
-	for key, at := range h.fired {
-		if at.Before(from) {
+	for key, f := range h.fired {
+		if f.at.Before(from) {
 			delete(h.fired, key)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -368,10 +370,11 @@ func TestConditionFiresOnceItHasLasted(t *testing.T) {
 			}
 		}
 	}
+	of := map[schema.Key]rules.Conditions{}
 	is := func(after int, key schema.Key, conditions ...plan.Condition) {
 		now := start.Add(time.Duration(after) * time.Second)
-		of := rules.Conditions{Key: key, App: "slurm", List: conditions, Revision: "abc", CorrelationID: "c1"}
-		note(after, h.Record(all, h.Changes(all, of, now)...))
+		of[key] = rules.Conditions{Key: key, App: "slurm", List: conditions, Revision: "abc", CorrelationID: "c1"}
+		note(after, h.Record(all, h.Changes(all, slices.Collect(maps.Values(of)), now)...))
 		note(after, h.Due(all, now))
 	}
 	ready := func(status plan.ConditionStatus) plan.Condition {
@@ -403,4 +406,63 @@ func TestConditionFiresOnceItHasLasted(t *testing.T) {
 	n = len(log)
 	is(3001, train, ready(plan.ConditionTrue))
 	require.Len(t, log, n, "a new one begins anew")
+}
+
+// A wait ends where its condition is not compared any more, or where somebody asked for what it says: it does not go on unseen.
+func TestWaitEndsWhereNothingIsCompared(t *testing.T) {
+	all := []*schema.HookRule{rule("unready", onCondition("Ready", "False", 60), cooldown(0))}
+	train := schema.InstanceKey("physics", "lhc", "train")
+	unready := []plan.Condition{{Type: plan.ConditionReady, Status: plan.ConditionFalse, Reason: plan.ReasonFailed}}
+	for name, c := range map[string]struct {
+		rules []*schema.HookRule
+		of    []rules.Conditions
+	}{
+		"rule removed":     {nil, nil},
+		"resource removed": {all, nil},
+		"paused": {all, []rules.Conditions{{Key: train, App: "slurm", List: []plan.Condition{
+			{Type: plan.ConditionReady, Status: plan.ConditionFalse, Reason: plan.ReasonPaused}}}}},
+		"stopped": {all, []rules.Conditions{{Key: train, App: "slurm", List: []plan.Condition{
+			{Type: plan.ConditionReady, Status: plan.ConditionFalse, Reason: plan.ReasonOfPhase(plan.PhaseStopped)}}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := rules.NewHistory(all...)
+			at := func(after int) time.Time { return start.Add(time.Duration(after) * time.Second) }
+			is := []rules.Conditions{{Key: train, App: "slurm", List: unready, Revision: "abc", CorrelationID: "c1"}}
+			require.Len(t, h.Record(all, h.Changes(all, is, at(0))...), 1)
+			ended := h.Changes(c.rules, c.of, at(30))
+			require.Len(t, ended, 1)
+			h.Record(c.rules, ended...)
+			require.Empty(t, h.Changes(c.rules, c.of, at(31)), "one event")
+			require.Empty(t, h.Due(all, at(99)))
+			require.Len(t, h.Record(all, h.Changes(all, is, at(100))...), 1)
+			require.Empty(t, h.Due(all, at(159)), "it has to last anew")
+			require.Len(t, h.Due(all, at(160)), 1)
+		})
+	}
+}
+
+// A status that lasts longer than the cooldown of an earlier firing fires at its end.
+func TestCooldownDelaysALastingCondition(t *testing.T) {
+	all := []*schema.HookRule{rule("unready", onCondition("Ready", "False", 60), cooldown(300))}
+	h := rules.NewHistory(all...)
+	var fired []time.Duration
+	is := func(after int, status plan.ConditionStatus) {
+		now := start.Add(time.Duration(after) * time.Second)
+		of := rules.Conditions{Key: schema.InstanceKey("physics", "lhc", "train"), App: "slurm",
+			List: []plan.Condition{{Type: plan.ConditionReady, Status: status}}}
+		for _, e := range append(h.Record(all, h.Changes(all, []rules.Conditions{of}, now)...), h.Due(all, now)...) {
+			if _, ok := rules.Firing(e); ok {
+				fired = append(fired, e.OccurredAt.Sub(start))
+			}
+		}
+	}
+	is(0, plan.ConditionFalse)
+	is(60, plan.ConditionFalse)
+	is(100, plan.ConditionTrue)
+	is(200, plan.ConditionFalse)
+	is(359, plan.ConditionFalse)
+	require.Equal(t, []time.Duration{time.Minute}, fired)
+	is(365, plan.ConditionFalse)
+	is(9999, plan.ConditionFalse)
+	require.Equal(t, []time.Duration{time.Minute, 6 * time.Minute}, fired)
 }

@@ -148,24 +148,22 @@ func (w *Writer) RecordDue(now time.Time) {
 }
 
 // changedConditions returns the events of the changes of conditions of units and nodes that rules name. The caller holds the lock.
-func (w *Writer) changedConditions(now time.Time) (out []plan.Event) {
-	if !rules.WatchesConditions(w.rules.inForce) {
-		return nil
-	}
-	add := func(c rules.Conditions) { out = append(out, w.rules.history.Changes(w.rules.inForce, c, now)...) }
-	for _, s := range w.units.All() {
-		if s.Phase == plan.PhaseDeleted {
-			continue // its last event has ended all waits
+func (w *Writer) changedConditions(now time.Time) []plan.Event {
+	var all []rules.Conditions
+	if rules.WatchesConditions(w.rules.inForce) {
+		for _, s := range w.units.All() {
+			if s.Phase != plan.PhaseDeleted { // its last event has ended all waits
+				all = append(all, rules.Conditions{Key: s.Key, App: s.App, List: s.Conditions, Revision: s.Revision, CorrelationID: s.CorrelationID})
+			}
 		}
-		add(rules.Conditions{Key: s.Key, App: s.App, List: s.Conditions, Revision: s.Revision, CorrelationID: s.CorrelationID})
-	}
-	for key, s := range w.resources {
-		if key.Kind == schema.KindNode {
-			add(rules.Conditions{Key: key, List: s.Conditions, Revision: s.Revision, CorrelationID: reconciler.CorrelationID(s.Revision)})
+		for key, s := range w.resources {
+			if key.Kind == schema.KindNode {
+				all = append(all, rules.Conditions{Key: key, List: s.Conditions, Revision: s.Revision,
+					CorrelationID: reconciler.CorrelationID(s.Revision)})
+			}
 		}
 	}
-	slices.SortFunc(out, func(a, b plan.Event) int { return strings.Compare(a.EventID, b.EventID) })
-	return out
+	return w.rules.history.Changes(w.rules.inForce, all, now)
 }
 
 // PendingEffects returns the effects of durable firings that have no outcome yet.

@@ -143,7 +143,7 @@ func appRows() []row {
 		{InstanceCreate, "aaaaaaa-s", "create instances"},
 		{InstanceDelete, "aaaaaa---", "delete instances, and lift their deletion_protection"},
 		{MemberRead, "aaaaaaaas", "see the members of an instance and the operations on them"},
-		{MemberOperate, "aaaaaa--l", "drain, resume, restart, replace, remove, label or retry a member"},
+		{MemberOperate, "aaaaaa--l", "drain, resume, restart, replace, remove or label a member; retry, hold or release an instance"},
 		// Not in the matrix: the loss of the queue or of accounting becomes final, so a service account needs it by name.
 		{LossAccept, "aaaaaa--l", "accept that an instance has lost its state, accounting, controller or usage"},
 		// Not in the matrix: the change can stop an instance or take its nodes, like

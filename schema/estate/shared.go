@@ -236,7 +236,16 @@ func (u *unitCheck) operation(doc *load.Document, d *schema.MemberOperation) {
 			"ref.missing-shared-runtime", "shared runtime"
 	}
 	target := u.need(doc, at, code, key, fmt.Sprintf("there is no %s %s", what, key.Name))
-	if target == nil || d.Spec.Member == "" {
+	if target == nil {
+		return
+	}
+	if i, ok := target.Decl.(*schema.Instance); ok && i.Spec.SharedRuntime != "" &&
+		(d.Spec.Operation == schema.OpHold || d.Spec.Operation == schema.OpRelease) {
+		u.refuse(doc, "spec.operation", "ref.missing-member",
+			fmt.Sprintf("%s has nothing of its own to hold: the shared runtime %s has", key.Name, i.Spec.SharedRuntime), target.File.Path)
+		return
+	}
+	if d.Spec.Member == "" {
 		return
 	}
 	var app, version string

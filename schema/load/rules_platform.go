@@ -332,8 +332,11 @@ func (r platformRules) hook(s *schema.HookRuleSpec) {
 			r.broken("spec.when.absence.after", "is an event of kind %s, and event is one of kind %s: no resource has both", begin, kind)
 		}
 	}
-	if w.Condition != nil {
-		kind = w.Condition.Kinds()[0]
+	if c := w.Condition; c != nil {
+		kind = c.Kinds()[0]
+		if !slices.Contains(c.Statuses(), c.Status) {
+			r.broken("spec.when.condition.status", "never comes: %s is %s, or absent", c.Type, strings.Join(c.Statuses(), " or "))
+		}
 	}
 	if t := w.Threshold; t != nil {
 		r.exactlyOne("spec.when.threshold", []string{"above", "below"}, t.Above != nil, t.Below != nil)
@@ -375,9 +378,13 @@ func (r platformRules) hookEvent(path, typ string) (kind schema.Kind) {
 		r.broken(path, "is about a rule, and no rule fires on that")
 		return ""
 	}
+	if typ == string(event.ConditionChanged) {
+		r.broken(path, "is recorded for rules on conditions: name spec.when.condition")
+		return ""
+	}
 	var types []string
 	for _, d := range event.Definitions() {
-		if !d.Type.IsOfRule() {
+		if !d.Type.IsOfRule() && d.Type != event.ConditionChanged {
 			types = append(types, string(d.Type))
 		}
 		if string(d.Type) == typ {

@@ -36,9 +36,9 @@ func (s *Server) Commit(branch string, c Commit) (string, error) {
 	if c.Message == "" {
 		return "", errors.New("a commit needs a message")
 	}
-	parent := c.Parent
+	tip, parent := s.Tip(branch), c.Parent
 	if parent == "" {
-		parent = s.Tip(branch)
+		parent = tip
 	}
 	if parent == "" {
 		parent = s.Tip("main")
@@ -54,7 +54,7 @@ func (s *Server) Commit(branch string, c Commit) (string, error) {
 	if len(c.Files) > looseFiles {
 		return s.importCommit(branch, parent, author, when, c)
 	}
-	return s.writeCommit(branch, parent, author, when, c)
+	return s.writeCommit(branch, tip, parent, author, when, c)
 }
 
 // looseFiles is the number of files of a commit up to which each object gets a file: git keeps a pack with more objects

@@ -32,8 +32,8 @@ func store(to *filesystem.Storage, kind plumbing.ObjectType, data []byte) (plumb
 	return to.SetEncodedObject(o)
 }
 
-// writeCommit makes a commit in this process, as git takes two for one.
-func (s *Server) writeCommit(branch, parent, author string, when time.Time, c Commit) (string, error) {
+// writeCommit makes a commit in this process, as git takes two for one. It fails if the branch has left tip.
+func (s *Server) writeCommit(branch, tip, parent, author string, when time.Time, c Commit) (string, error) {
 	objects := s.objects()
 	name, mail, _ := strings.Cut(strings.TrimSuffix(author, ">"), " <")
 	who := object.Signature{Name: name, Email: mail, When: when.UTC()}
@@ -71,7 +71,7 @@ func (s *Server) writeCommit(branch, parent, author string, when time.Time, c Co
 	if err != nil {
 		return "", err
 	}
-	return id.String(), s.moveRef(&packp.Command{Name: plumbing.NewBranchReferenceName(branch), Old: plumbing.NewHash(s.Tip(branch)), New: id})
+	return id.String(), s.moveRef(&packp.Command{Name: plumbing.NewBranchReferenceName(branch), Old: plumbing.NewHash(tip), New: id})
 }
 
 func encode(to *filesystem.Storage, encode func(plumbing.EncodedObject) error) (plumbing.Hash, error) {

@@ -30,7 +30,7 @@ func TestCommitInProcessIsThatOfGit(t *testing.T) {
 		if parent == "" {
 			parent = ours.Tip("main")
 		}
-		ourCommit, err := ours.writeCommit("main", parent, author, when, c)
+		ourCommit, err := ours.writeCommit("main", ours.Tip("main"), parent, author, when, c)
 		require.NoError(t, err, c.Message)
 		gitsCommit, err := gits.importCommit("main", parent, author, when, c)
 		require.NoError(t, err, c.Message)
