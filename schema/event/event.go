@@ -376,7 +376,7 @@ func Definitions() []Definition {
 		{NodeThresholdExceeded, "A metric of a node was beyond the threshold of a rule for the time that the rule states.",
 			schema.KindNode, "", NodeThreshold{}},
 		{NodeThresholdEnded, "A metric of a node is within the threshold of a rule again.", schema.KindNode, "", NodeThreshold{}},
-		{ConditionChanged, "A condition that a rule names has another status than before. No event is about the others.",
+		{ConditionChanged, "A condition that a rule names has another status than before. Other conditions have no event.",
 			schema.KindInstance, "", Condition{}},
 		{RuleFired, "A rule fired. An alert has no other effect than this event and a line in the log.", schema.KindHookRule, "", Rule{}},
 		{RuleDone, "An effect of a rule was done. It is never done again.", schema.KindHookRule, "", Rule{}},
