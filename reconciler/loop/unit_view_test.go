@@ -49,7 +49,8 @@ func TestGraceIsForWorkersThatHadJoined(t *testing.T) {
 				want.DesiredState = schema.DesiredStopped
 			}
 			member := plan.Member{Name: "worker-0", Role: "worker", Node: "n1"}
-			v := unitView{want: want, prev: &plan.Status{Key: key, Members: []plan.MemberStatus{{Member: member, State: c.was, MissingSince: c.since}}}}
+			was := []plan.MemberStatus{{Member: member, State: c.was, MissingSince: c.since}}
+			v := unitView{want: want, prev: &plan.Status{Key: key, Members: was}}
 			v.at = now
 			v.observed = plan.Observed{Key: key, Unit: &plan.Unit{Members: []plan.Member{member}},
 				Members: []plan.MemberState{{Name: "worker-0", Node: "n1", State: plan.Missing}}}

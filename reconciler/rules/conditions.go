@@ -32,7 +32,7 @@ func (c *Conditions) about() Resource {
 	return Resource{Kind: c.Key.Kind, Tenant: c.Key.Tenant, ProjectID: c.Key.ProjectID(), App: c.App, Name: c.Key.ResourceName()}
 }
 
-// condition returns the condition of a type. One that says what somebody asked for, such as a pause or a stop, counts as absent.
+// condition returns the condition of a type. It counts as absent while the unit is paused, held or stopped: that is on request.
 func (c *Conditions) condition(typ string) plan.Condition {
 	i := slices.IndexFunc(c.List, func(is plan.Condition) bool { return string(is.Type) == typ })
 	if i < 0 {

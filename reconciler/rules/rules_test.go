@@ -405,10 +405,10 @@ func TestConditionFiresOnceItHasLasted(t *testing.T) {
 	h.Add(instanceEvent(event.InstanceDeleted, "train", 3000))
 	n = len(log)
 	is(3001, train, ready(plan.ConditionTrue))
-	require.Len(t, log, n, "a new one begins anew")
+	require.Len(t, log, n, "the new instance has no wait")
 }
 
-// A wait ends where its condition is not compared any more, or where somebody asked for what it says: it does not go on unseen.
+// A wait ends when no rule names the condition, when the resource is gone, and while the unit is paused or stopped.
 func TestWaitEndsWhereNothingIsCompared(t *testing.T) {
 	all := []*schema.HookRule{rule("unready", onCondition("Ready", "False", 60), cooldown(0))}
 	train := schema.InstanceKey("physics", "lhc", "train")
@@ -435,7 +435,7 @@ func TestWaitEndsWhereNothingIsCompared(t *testing.T) {
 			require.Empty(t, h.Changes(c.rules, c.of, at(31)), "one event")
 			require.Empty(t, h.Due(all, at(99)))
 			require.Len(t, h.Record(all, h.Changes(all, is, at(100))...), 1)
-			require.Empty(t, h.Due(all, at(159)), "it has to last anew")
+			require.Empty(t, h.Due(all, at(159)), "the time begins again")
 			require.Len(t, h.Due(all, at(160)), 1)
 		})
 	}

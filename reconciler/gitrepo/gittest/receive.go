@@ -71,7 +71,7 @@ func (s *Server) moveRef(c *packp.Command) error {
 		return err
 	}
 	_, err = lock.WriteString(c.New.String() + "\n")
-	if err = errors.Join(err, lock.Close()); err == nil && s.Ref(c.Name.String()) != refText(c.Old) {
+	if err = errors.Join(err, lock.Close()); err == nil && plumbing.NewHash(s.Ref(c.Name.String())) != c.Old {
 		err = errors.New("failed to update ref")
 	}
 	if err == nil {
@@ -81,12 +81,4 @@ func (s *Server) moveRef(c *packp.Command) error {
 		return errors.Join(err, os.Remove(lock.Name()))
 	}
 	return nil
-}
-
-// refText is what Ref returns of a ref at id.
-func refText(id plumbing.Hash) string {
-	if id.IsZero() {
-		return ""
-	}
-	return id.String()
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
-// objects opens the repository anew, so that it has what other processes wrote.
+// objects opens the repository again for each use, because other processes write to it, too.
 func (s *Server) objects() *filesystem.Storage {
 	return filesystem.NewStorage(osfs.New(s.Dir, osfs.WithBoundOS()), cache.NewObjectLRUDefault())
 }
@@ -82,8 +82,8 @@ func encode(to *filesystem.Storage, encode func(plumbing.EncodedObject) error) (
 	return to.SetEncodedObject(o)
 }
 
-// changeTree writes a tree with other content at some paths, and returns its number of entries; nil removes what is there. A directory
-// without a file goes.
+// changeTree writes a tree with other content at some paths, and returns its number of entries. A nil content removes the path. An
+// empty directory is removed.
 func changeTree(objects *filesystem.Storage, id plumbing.Hash, change map[string]*string) (is plumbing.Hash, entries int, err error) {
 	of := map[string]object.TreeEntry{}
 	if !id.IsZero() {
