@@ -81,7 +81,7 @@ func newSceneOf(t *testing.T, image string, change func(files map[string]string)
 	s.base[pathOf(t, labtest.Train)] = labtest.InstanceYAML(labtest.Train.Name, 2)
 	s.base[pathOf(t, labtest.Assembly)] = labtest.AssemblyYAML()
 	s.config = daemonConfig{name: "berth", url: st.git.URL, more: map[string]any{
-		"interval": "1s", "poll": "10s", "flush_window": "300ms",
+		"interval": "5s", "poll": "10s", "flush_window": "300ms",
 		// Permissions are not under test: every user may push to main.
 		"authority": map[string]any{"trust_main": true},
 	}}
