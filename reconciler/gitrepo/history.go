@@ -127,6 +127,9 @@ func (r *history) Log(ctx context.Context, from, to string, limit int) ([]reconc
 	if limit <= 0 {
 		return nil, nil
 	}
+	if commits, isWhole := r.firstParents(from, to, limit); isWhole {
+		return commits, nil
+	}
 	args := []string{"rev-list", "--first-parent", "--max-count=" + strconv.Itoa(limit), to}
 	if from != "" {
 		args = append(args, "^"+from)
@@ -151,6 +154,30 @@ func (r *history) Log(ctx context.Context, from, to string, limit int) ([]reconc
 		commits = append(commits, c.Public())
 	}
 	return commits, nil
+}
+
+// firstParents lists at most limit first parents of to, down to from. isWhole is false if git has to list them: a commit
+// cannot be read, or from was not met, so that one of the list may be before from by a merge.
+func (r *history) firstParents(from, to string, limit int) (commits []reconciler.Commit, isWhole bool) {
+	shallow, err := r.Mirror.Shallow()
+	if err != nil {
+		return nil, false
+	}
+	for id := plumbing.NewHash(to); id.String() != from; {
+		if len(commits) == limit {
+			return commits, from == ""
+		}
+		c, err := r.Commit(id)
+		if err != nil {
+			return nil, false
+		}
+		commits = append(commits, c.Public())
+		if len(c.Parents) == 0 || slices.Contains(shallow, id) {
+			return commits, from == ""
+		}
+		id = c.Parents[0]
+	}
+	return commits, true
 }
 
 // LastChange returns when the newest commit up to one was made that changed a path. Zero: none did, or it is not in a

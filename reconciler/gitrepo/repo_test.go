@@ -2,6 +2,7 @@ package gitrepo_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,6 +120,46 @@ func TestPullsMergeAndLog(t *testing.T) {
 		require.Error(t, err, bad)
 		_, err = r.Log(t.Context(), bad+"x", main, 1)
 		require.Error(t, err, bad)
+	}
+}
+
+// A log has the commits that git lists, whatever merges lie between its ends.
+func TestLogIsThatOfGit(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estateFiles(), gittest.InProcess)
+	commits := []string{"", s.Tip("main")}
+	add := func(branch string, c gittest.Commit) string {
+		c.Message = "On " + branch
+		c.Files = map[string]string{instancePath: strings.Repeat("x", len(commits))}
+		commits = append(commits, s.MustCommit(t, branch, c))
+		return commits[len(commits)-1]
+	}
+	second := add("main", gittest.Commit{})
+	topic := add("topic", gittest.Commit{Parent: commits[1]})
+	add("main", gittest.Commit{Parent: second, Merge: topic})
+	add("topic", gittest.Commit{Merge: second})
+	add("main", gittest.Commit{Merge: s.Tip("topic")})
+	last := add("main", gittest.Commit{})
+	r := open(t, s)
+	require.Equal(t, last, fetch(t, r).Main)
+	for _, to := range commits[1:] {
+		for _, from := range commits {
+			for _, limit := range []int{0, 1, 2, 3, 10} {
+				args := []string{"rev-list", "--first-parent", fmt.Sprintf("--max-count=%d", limit), to}
+				if from != "" {
+					args = append(args, "^"+from)
+				}
+				want, err := s.Git(args...)
+				require.NoError(t, err)
+				log, err := r.Log(t.Context(), from, to, limit)
+				require.NoError(t, err)
+				var ids []string
+				for _, c := range log {
+					ids = append(ids, c.ID)
+				}
+				require.Equal(t, strings.Fields(want), append([]string{}, ids...), "%d of %s..%s", limit, from, to)
+			}
+		}
 	}
 }
 
