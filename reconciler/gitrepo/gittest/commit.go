@@ -170,6 +170,11 @@ func (s *Server) Ref(name string) string {
 			return strings.TrimSpace(string(text))
 		}
 	}
+	if plumbing.IsHash(name) {
+		if _, err := s.objects().EncodedObject(plumbing.CommitObject, plumbing.NewHash(name)); err == nil {
+			return name
+		}
+	}
 	out, err := s.Git("rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	if err != nil {
 		return ""

@@ -52,8 +52,8 @@ type Options struct {
 	Files map[string]string
 	// Empty leaves the repository without a commit; Files must be nil then.
 	Empty bool
-	// InProcess receives the pushes of a daemon in this process. A push through git takes four
-	// processes, most of the processor time of a test.
+	// InProcess answers the pushes and fetches of a daemon in this process. A push through git takes
+	// four processes and a fetch two, most of the processor time of a test.
 	InProcess bool
 }
 
@@ -68,7 +68,7 @@ type Server struct {
 	token     string
 	git       string // the program
 	backend   *cgi.Handler
-	inProcess bool // receives pushes
+	inProcess bool // answers pushes and fetches that are not shallow
 	http      *http.Server
 	stop      chan struct{}
 
@@ -216,6 +216,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		service = filepath.Base(r.URL.Path)
 	}
 	push := r.Method == http.MethodPost && service == "git-receive-pack"
+	fetch := r.Method == http.MethodPost && service == "git-upload-pack"
 
 	s.mu.Lock()
 	s.seen[r.Method+" "+service]++
@@ -251,7 +252,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if drop {
 		w = discardResponse{}
 	}
-	if !push || !s.inProcess || !s.receive(w, body) {
+	if !s.inProcess || !(push && s.receive(w, body) || fetch && s.upload(w, body)) {
 		s.answer(w, r, service)
 	}
 	if drop {
