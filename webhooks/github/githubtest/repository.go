@@ -180,9 +180,13 @@ func (s *Server) transport() http.Handler {
 	if err != nil {
 		dir = s.o.RepoDir
 	}
+	program, err := exec.LookPath("git")
+	if err != nil {
+		program = "/usr/bin/git" // each request fails, and names it
+	}
 	backend := &cgi.Handler{
-		Path: "/bin/sh",
-		Args: []string{"-c", "exec git http-backend"},
+		Path: program,
+		Args: []string{"http-backend"},
 		Env: append(environment(), "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=git",
 			"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true",
 			"GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*"),
