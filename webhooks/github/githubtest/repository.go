@@ -188,8 +188,9 @@ func (s *Server) transport() http.Handler {
 		Path: program,
 		Args: []string{"http-backend"},
 		Env: append(environment(), "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=git",
-			"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true",
-			"GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*"),
+			"GIT_CONFIG_COUNT=3", "GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true",
+			"GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*",
+			"GIT_CONFIG_KEY_2=receive.autogc", "GIT_CONFIG_VALUE_2=false"),
 		InheritEnv: []string{"PATH"},
 		Stderr:     io.Discard,
 	}
