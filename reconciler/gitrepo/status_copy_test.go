@@ -256,7 +256,7 @@ func TestRestartFromTheCopyReadsWhatIsOnTheBranch(t *testing.T) {
 			require.NoError(rt, err)
 			add(path, string(data))
 		}
-		for range rapid.SampledFrom([]int{1, 5, 100}).Draw(rt, "changes") {
+		for range rapid.SampledFrom([]int{1, 20, 1000}).Draw(rt, "changes") {
 			n := rapid.IntRange(0, 320).Draw(rt, "n")
 			switch rapid.IntRange(0, 4).Draw(rt, "kind") {
 			case 0, 1:
