@@ -78,7 +78,7 @@ var law = map[string][]string{
 	"berth/reconciler/gitrepo/gittest": {},
 	"berth/runtimes/artifact":          {"berth/schema", "berth/runtimes"},
 	"berth/runtimes/backends":          {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/...", "berth/schema"},
-	"berth/runtimes/memory": {"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan",
+	"berth/runtimes/memory": {"berth/schema", "berth/schema/parallel", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan",
 		"berth/runtimes"},
 	"berth/runtimes/runtimetest":    {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/slurm/profile":  {"berth/runtimes"},

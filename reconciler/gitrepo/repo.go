@@ -78,7 +78,7 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 			scratch: &scratch{history: f.history, options: o, since: o.Now()},
 		},
 		Branch: statusbranch.New(f.Reader, statusbranch.Options{
-			Sign: o.Sign, Now: o.Now, Acquire: turn.acquire,
+			Sign: o.Sign, Now: o.Now, Acquire: turn.acquire, Copy: statusCopy(o.Dir),
 			Publish: func(ctx context.Context, old, tip plumbing.Hash, set *object.Batch) error {
 				return publish(ctx, f.Reader, status, reconciler.BranchStatus, old, tip, set)
 			},
@@ -102,6 +102,7 @@ func lockDir(dir string) (*os.File, error) {
 
 // Close closes the mirror. The Repo must not be used afterwards.
 func (r *Repo) Close() error {
+	r.Branch.Close()
 	err := errors.Join(r.Mirror.Close(), r.Scratch.Close())
 	if r.Older != nil {
 		err = errors.Join(err, r.Older.Close())
@@ -151,5 +152,7 @@ func (r *Repo) Accept(ctx context.Context, main string) (reconciler.Tips, error)
 
 // Shadowed returns no files, because the estate has one repository.
 func (r *Repo) Shadowed(context.Context, string, string) ([]string, error) { return nil, nil }
+
+func statusCopy(dir string) string { return filepath.Join(dir, "status-copy") }
 
 func lockFile(dir string) string { return filepath.Join(dir, "lock") }

@@ -15,6 +15,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/schema"
+	"berth/schema/parallel"
 	"berth/schema/usage"
 )
 
@@ -93,16 +94,22 @@ func OpenWorld(dir string) (*World, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open world: %w", err)
 	}
-	for _, file := range files {
-		raw, err := os.ReadFile(file)
+	units := make([]*unit, len(files))
+	if err := parallel.Each(len(files), func(i int) error {
+		raw, err := os.ReadFile(files[i])
 		if err != nil {
-			return nil, fmt.Errorf("open world: %w", err)
+			return fmt.Errorf("open world: %w", err)
 		}
-		u := &unit{}
-		if err := json.Unmarshal(raw, u); err != nil {
-			return nil, fmt.Errorf("open world: cannot read the unit in %s: %w; remove %s, and Berth makes the simulated instances again",
-				file, err, dir)
+		units[i] = &unit{}
+		if err := json.Unmarshal(raw, units[i]); err != nil {
+			return fmt.Errorf("open world: cannot read the unit in %s: %w; remove %s, and Berth makes the simulated instances again",
+				files[i], err, dir)
 		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	for _, u := range units {
 		w.units[u.Applied.Effective.Key] = u
 	}
 	return w, nil

@@ -38,6 +38,9 @@ type Options struct {
 	Acquire func(ctx context.Context) (release func(), err error)
 	// Publish pushes the objects of set and moves the branch from old to tip.
 	Publish func(ctx context.Context, old, tip plumbing.Hash, set *object.Batch) error
+	// Copy is a file for a copy of the parsed statuses, from which the next process begins. It can be deleted at any
+	// time. Empty: none.
+	Copy string
 }
 
 // Branch reads and writes the branch berth/status. It is safe for concurrent use.
@@ -48,13 +51,18 @@ type Branch struct {
 
 // New makes a Branch over the mirror of r.
 func New(r *object.Reader, o Options) *Branch {
-	return &Branch{View: View{objects: r}, options: o}
+	b := &Branch{View: View{objects: r}, options: o}
+	if o.Copy != "" {
+		b.copy = &indexCopy{path: o.Copy, log: r.Log}
+	}
+	return b
 }
 
 // View reads the branch berth/status. It caches the last tree it read. It is
 // safe for concurrent use.
 type View struct {
 	objects *object.Reader
+	copy    *indexCopy // nil: none
 
 	mu    sync.Mutex
 	index *statusIndex // contents of the branch at one tree; nil: not read yet
@@ -97,6 +105,12 @@ type statusIndex struct {
 	tally    *tally
 	reviews  map[int]*plan.Review
 	warnings map[string]string // path → why the file was skipped
+	changed  int               // files that changed since the copy on disk
+}
+
+func newIndex() *statusIndex {
+	return &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, tally: newTally(), reviews: map[int]*plan.Review{},
+		warnings: map[string]string{}}
 }
 
 // statusFile is one parsed file of the status tree.
@@ -113,9 +127,11 @@ type statusFile struct {
 // statusAt updates the index to root by reading the differences. The caller holds
 // mu.
 func (r *View) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
+	if r.index == nil && r.copy != nil {
+		r.index = r.restore(r.copy)
+	}
 	if r.index == nil {
-		r.index = &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, tally: newTally(), reviews: map[int]*plan.Review{},
-			warnings: map[string]string{}}
+		r.index = newIndex()
 	}
 	x := r.index
 	if x.root == root {
@@ -130,17 +146,24 @@ func (r *View) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, 
 		return nil, err
 	}
 	// No step below can fail, so the index stays consistent.
+	x.move(root, revision, warning)
+	x.set(files)
+	r.copy.save(x)
+	return x, nil
+}
+
+// move sets the tree of the index, and its revision or why that is unreadable.
+func (x *statusIndex) move(root plumbing.Hash, revision reconciler.Revision, warning string) {
 	x.root, x.revision = root, revision
 	delete(x.warnings, revisionFile)
 	if warning != "" {
 		x.warnings[revisionFile] = warning
 	}
-	x.set(files)
-	return x, nil
 }
 
 // set replaces the given files in the index.
 func (x *statusIndex) set(files []statusFile) {
+	x.changed += len(files)
 	x.tally.take(x, files)
 	var units []*plan.Status
 	for _, f := range files {
@@ -381,9 +404,9 @@ func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch
 	if err := r.options.Publish(ctx, before, tip, &w.set); err != nil {
 		return "", err
 	}
-	x.root, x.revision = tree, b.Revision
-	delete(x.warnings, revisionFile)
+	x.move(tree, b.Revision, "")
 	x.set(append(files, reviews...))
+	r.copy.save(x)
 	return tip.String(), nil
 }
 
