@@ -24,7 +24,28 @@ type ruleActions struct {
 	*recorder
 	inForce     *inForce
 	permissions decide.Permissions
-	request     func(context.Context, plan.OperationRequest) (plan.Operation, error)
+	request     func(context.Context, plan.OperationRequest, ...audit.Record) (plan.Operation, error)
+}
+
+// refused is the error of an operation that the user who brought the rule may not ask for. Its record is written with the outcome of
+// the effect: an effect that is tried again after a crash is audited once.
+type refused struct {
+	record audit.Record
+	error
+}
+
+// refusals returns the records of refused operations that an error of try has.
+func refusals(err error) (out []audit.Record) {
+	joined, _ := err.(interface{ Unwrap() []error })
+	if joined == nil {
+		return nil
+	}
+	for _, e := range joined.Unwrap() {
+		if r, ok := e.(refused); ok {
+			out = append(out, r.record)
+		}
+	}
+	return out
 }
 
 // target is a unit, and a member of it; "": the whole unit.
@@ -88,13 +109,12 @@ func (a ruleActions) operate(
 	}
 	if !d.Allowed {
 		record.Verdict, record.Rule, record.Reason = audit.Denied, d.Rule, d.Reason
-		a.status.Record(record)
 		if user == "" {
-			return false, fmt.Errorf("%s on %s needs %s, and the user who brought the rule is unknown: merge a change of it", operation, t.unit,
-				permission)
+			return false, refused{record, fmt.Errorf("%s on %s needs %s, and the user who brought the rule is unknown: merge a change of it",
+				operation, t.unit, permission)}
 		}
-		return false, fmt.Errorf("%s on %s needs %s, and %s, who brought the rule, lacks it: %s", operation, t.unit, permission, user,
-			d.Message())
+		return false, refused{record, fmt.Errorf("%s on %s needs %s, and %s, who brought the rule, lacks it: %s", operation, t.unit,
+			permission, user, d.Message())}
 	}
 	req := plan.OperationRequest{Unit: t.unit, ID: firing.EventID + "-" + operation, RequestedBy: hookActor + r.Key.Name,
 		CorrelationID: firing.CorrelationID,
@@ -108,7 +128,6 @@ func (a ruleActions) operate(
 	if err := req.Check(st.Unit(t.unit)); err != nil {
 		return false, err
 	}
-	a.status.Record(record)
-	_, err = a.request(ctx, req)
+	_, err = a.request(ctx, req, record)
 	return err != nil && !errors.Is(err, plan.ErrOperationID), err
 }
