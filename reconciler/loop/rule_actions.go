@@ -101,14 +101,18 @@ func (a ruleActions) operate(
 	if t.unit.Kind == schema.KindSharedRuntime {
 		permission = authority.SharedRuntimeMemberOperate
 	}
+	id := firing.EventID + "-" + operation // it also tells apart the records of two firings
+	if t.member != "" {
+		id += "-" + t.member
+	}
 	d := a.permissions.May(st.Desired, user, permission, authority.Scope{Tenant: t.unit.Tenant, Project: t.unit.Project})
 	record := audit.Record{
 		OccurredAt: firing.OccurredAt, CorrelationID: firing.CorrelationID, Author: audit.Author{Actor: hookActor + r.Key.Name},
 		Permission: string(permission), Action: "operation." + operation, Resource: audit.About(t.unit, a.appOf(st.Desired, t.unit)),
-		Outcome: audit.Outcome{Verdict: audit.Allowed, Rule: d.Role, Reason: "rule of " + user}, Change: audit.Change{Commit: st.Main},
+		Outcome: audit.Outcome{Verdict: audit.Allowed, Rule: d.Role, Reason: "rule of " + user + ", operation " + id}, Change: audit.Change{Commit: st.Main},
 	}
 	if !d.Allowed {
-		record.Verdict, record.Rule, record.Reason = audit.Denied, d.Rule, d.Reason
+		record.Verdict, record.Rule, record.Reason = audit.Denied, d.Rule, d.Reason+", operation "+id
 		if user == "" {
 			return false, refused{record, fmt.Errorf("%s on %s needs %s, and the user who brought the rule is unknown: merge a change of it",
 				operation, t.unit, permission)}
@@ -116,14 +120,11 @@ func (a ruleActions) operate(
 		return false, refused{record, fmt.Errorf("%s on %s needs %s, and %s, who brought the rule, lacks it: %s", operation, t.unit,
 			permission, user, d.Message())}
 	}
-	req := plan.OperationRequest{Unit: t.unit, ID: firing.EventID + "-" + operation, RequestedBy: hookActor + r.Key.Name,
+	req := plan.OperationRequest{Unit: t.unit, ID: id, RequestedBy: hookActor + r.Key.Name,
 		CorrelationID: firing.CorrelationID,
 		Spec:          schema.MemberOperationSpec{Instance: t.unit.Name, Member: t.member, Operation: operation, Reason: "rule " + r.Key.Name}}
 	if t.unit.Kind == schema.KindSharedRuntime {
 		req.Spec.Instance = ""
-	}
-	if t.member != "" {
-		req.ID += "-" + t.member
 	}
 	if err := req.Check(st.Unit(t.unit)); err != nil {
 		return false, err
