@@ -109,7 +109,8 @@ func (a ruleActions) operate(
 	record := audit.Record{
 		OccurredAt: firing.OccurredAt, CorrelationID: firing.CorrelationID, Author: audit.Author{Actor: hookActor + r.Key.Name},
 		Permission: string(permission), Action: "operation." + operation, Resource: audit.About(t.unit, a.appOf(st.Desired, t.unit)),
-		Outcome: audit.Outcome{Verdict: audit.Allowed, Rule: d.Role, Reason: "rule of " + user + ", operation " + id}, Change: audit.Change{Commit: st.Main},
+		Outcome: audit.Outcome{Verdict: audit.Allowed, Rule: d.Role, Reason: "rule of " + user + ", operation " + id},
+		Change:  audit.Change{Commit: st.Main},
 	}
 	if !d.Allowed {
 		record.Verdict, record.Rule, record.Reason = audit.Denied, d.Rule, d.Reason+", operation "+id
