@@ -12,12 +12,19 @@ import (
 	"berth/reconciler/plan"
 	"berth/reconciler/status"
 	"berth/schema"
+	"berth/schema/audit"
 )
 
 // RequestOperation asks for an operation on a unit without a document, and returns it once
 // berth/status has it. An id that was asked for before returns that operation: it is never done
 // twice. The caller has checked the permission. Operation reads the result.
 func (r *Reconciler) RequestOperation(ctx context.Context, req plan.OperationRequest) (plan.Operation, error) {
+	return r.requestOperation(ctx, req)
+}
+
+// requestOperation is RequestOperation, and records what is audited of a new operation in the commit that has it: a request that is
+// repeated after a crash is audited once.
+func (r *Reconciler) requestOperation(ctx context.Context, req plan.OperationRequest, records ...audit.Record) (plan.Operation, error) {
 	st := r.inForce.current()
 	if st == nil {
 		return plan.Operation{}, fmt.Errorf("request operation %s: the state in force is not known yet; try again", req.ID)
@@ -32,10 +39,17 @@ func (r *Reconciler) RequestOperation(ctx context.Context, req plan.OperationReq
 	}
 	var out plan.Operation
 	var fault error
-	r.units.update(req.Unit, func(prev *plan.Status) (next plan.Status, isNew bool) {
+	isNew := false
+	r.status.Decision.Lock()
+	r.units.update(req.Unit, func(prev *plan.Status) (next plan.Status, ok bool) {
 		next, out, fault = addRequest(prev, req.Unit, asked)
-		return next, fault == nil && len(next.Operations) > len(prev.Operations)
+		isNew = fault == nil && len(next.Operations) > len(prev.Operations)
+		return next, isNew
 	})
+	if isNew {
+		r.status.Record(records...)
+	}
+	r.status.Decision.Unlock()
 	if fault != nil {
 		return plan.Operation{}, fmt.Errorf("request operation %s: %w", req.ID, fault)
 	}

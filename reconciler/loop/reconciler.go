@@ -73,7 +73,7 @@ func New(o Options) *Reconciler {
 	}
 	r.liveUsage = &liveUsage{usageCollector: r.usage}
 	r.nodes = newNodeObserver(&o, recorder, r.inForce)
-	r.effects = newRuleEffects(&o, recorder, r.inForce, ruleActions{recorder, r.inForce, decider.Permissions(), r.RequestOperation})
+	r.effects = newRuleEffects(&o, recorder, r.inForce, ruleActions{recorder, r.inForce, decider.Permissions(), r.requestOperation})
 	r.units = &unitTask{
 		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag},
 		attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,

@@ -24,7 +24,28 @@ type ruleActions struct {
 	*recorder
 	inForce     *inForce
 	permissions decide.Permissions
-	request     func(context.Context, plan.OperationRequest) (plan.Operation, error)
+	request     func(context.Context, plan.OperationRequest, ...audit.Record) (plan.Operation, error)
+}
+
+// refused is the error of an operation that the user who brought the rule may not ask for. Its record is written with the outcome of
+// the effect: an effect that is tried again after a crash is audited once.
+type refused struct {
+	record audit.Record
+	error
+}
+
+// refusals returns the records of refused operations that an error of try has.
+func refusals(err error) (out []audit.Record) {
+	joined, _ := err.(interface{ Unwrap() []error })
+	if joined == nil {
+		return nil
+	}
+	for _, e := range joined.Unwrap() {
+		if r, ok := e.(refused); ok {
+			out = append(out, r.record)
+		}
+	}
+	return out
 }
 
 // target is a unit, and a member of it; "": the whole unit.
@@ -80,35 +101,35 @@ func (a ruleActions) operate(
 	if t.unit.Kind == schema.KindSharedRuntime {
 		permission = authority.SharedRuntimeMemberOperate
 	}
+	id := firing.EventID + "-" + operation // it also tells apart the records of two firings
+	if t.member != "" {
+		id += "-" + t.member
+	}
 	d := a.permissions.May(st.Desired, user, permission, authority.Scope{Tenant: t.unit.Tenant, Project: t.unit.Project})
 	record := audit.Record{
 		OccurredAt: firing.OccurredAt, CorrelationID: firing.CorrelationID, Author: audit.Author{Actor: hookActor + r.Key.Name},
 		Permission: string(permission), Action: "operation." + operation, Resource: audit.About(t.unit, a.appOf(st.Desired, t.unit)),
-		Outcome: audit.Outcome{Verdict: audit.Allowed, Rule: d.Role, Reason: "rule of " + user}, Change: audit.Change{Commit: st.Main},
+		Outcome: audit.Outcome{Verdict: audit.Allowed, Rule: d.Role, Reason: "rule of " + user + ", operation " + id},
+		Change:  audit.Change{Commit: st.Main},
 	}
 	if !d.Allowed {
-		record.Verdict, record.Rule, record.Reason = audit.Denied, d.Rule, d.Reason
-		a.status.Record(record)
+		record.Verdict, record.Rule, record.Reason = audit.Denied, d.Rule, d.Reason+", operation "+id
 		if user == "" {
-			return false, fmt.Errorf("%s on %s needs %s, and the user who brought the rule is unknown: merge a change of it", operation, t.unit,
-				permission)
+			return false, refused{record, fmt.Errorf("%s on %s needs %s, and the user who brought the rule is unknown: merge a change of it",
+				operation, t.unit, permission)}
 		}
-		return false, fmt.Errorf("%s on %s needs %s, and %s, who brought the rule, lacks it: %s", operation, t.unit, permission, user,
-			d.Message())
+		return false, refused{record, fmt.Errorf("%s on %s needs %s, and %s, who brought the rule, lacks it: %s", operation, t.unit,
+			permission, user, d.Message())}
 	}
-	req := plan.OperationRequest{Unit: t.unit, ID: firing.EventID + "-" + operation, RequestedBy: hookActor + r.Key.Name,
+	req := plan.OperationRequest{Unit: t.unit, ID: id, RequestedBy: hookActor + r.Key.Name,
 		CorrelationID: firing.CorrelationID,
 		Spec:          schema.MemberOperationSpec{Instance: t.unit.Name, Member: t.member, Operation: operation, Reason: "rule " + r.Key.Name}}
 	if t.unit.Kind == schema.KindSharedRuntime {
 		req.Spec.Instance = ""
 	}
-	if t.member != "" {
-		req.ID += "-" + t.member
-	}
 	if err := req.Check(st.Unit(t.unit)); err != nil {
 		return false, err
 	}
-	a.status.Record(record)
-	_, err = a.request(ctx, req)
+	_, err = a.request(ctx, req, record)
 	return err != nil && !errors.Is(err, plan.ErrOperationID), err
 }

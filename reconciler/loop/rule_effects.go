@@ -106,7 +106,7 @@ func (e *ruleEffects) carryOut(ctx context.Context, p rules.Pending) {
 	}
 }
 
-// finish records the outcome of an effect.
+// finish records the outcome of an effect, and in the same commit what was refused.
 func (e *ruleEffects) finish(p rules.Pending, err error) {
 	f, _ := rules.Firing(p.Firing)
 	name, reason := strings.Split(f.Effect, ", ")[p.Number], ""
@@ -118,6 +118,9 @@ func (e *ruleEffects) finish(p rules.Pending, err error) {
 	} else {
 		log.Info("effect of a rule done")
 	}
+	e.status.Decision.Lock()
+	defer e.status.Decision.Unlock()
+	e.status.Record(refusals(err)...)
 	e.status.Announce(rules.Outcome(p.Firing, p.Number, name, reason, e.now()))
 }
 

@@ -265,6 +265,25 @@ func TestRuleHoldsAUnitUntilItsRelease(t *testing.T) {
 	w.noEventTwice()
 }
 
+// A request that is repeated, as by the next daemon after a crash, is audited once: the record is in the commit of its operation.
+func TestRepeatedRequestOfARuleIsAuditedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start()
+	w.trains(1)
+	req := plan.OperationRequest{Unit: trainKey, ID: "firing-hold", RequestedBy: "hook/stop", CorrelationID: "api-1",
+		Spec: schema.MemberOperationSpec{Operation: schema.OpHold, Reason: "rule stop"}}
+	record := audit.Record{Author: audit.Author{Actor: "hook/stop"}, Action: "operation.hold", Outcome: audit.Outcome{Verdict: audit.Allowed}}
+	for range 2 {
+		_, err := d.RequestAudited(t.Context(), req, record)
+		require.NoError(t, err)
+		commit := w.put(map[string]string{"README.md": w.git.Tip("main")})
+		w.eventually("a commit later", func() bool { return w.revision().Commit == commit })
+	}
+	all := slices.DeleteFunc(w.audited(), func(r audit.Record) bool { return r.Action != record.Action })
+	require.Len(t, all, 1)
+}
+
 // A rule acts with the permissions that the user who brought it has when it fires.
 func TestActionOfARuleNeedsThePermissionsOfItsAuthor(t *testing.T) {
 	t.Parallel()

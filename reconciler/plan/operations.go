@@ -115,7 +115,8 @@ func Operations(docs []*schema.MemberOperation, known []Operation, now time.Time
 
 // expireContradicted ends operations that are not done and whose opposite was asked for later. Otherwise an old drain would
 // drain a member again after its resume. Of two that came at the same time, such as in two commits that were fetched together,
-// the one that gives the member back counts as the later, unless it is done already.
+// the one that gives the member back counts as the later, unless it is done already. A release that is done ended each hold that it
+// found: it ends no other one, whatever the clocks said.
 func expireContradicted(all []Operation, now time.Time) {
 	for i := range all {
 		o := &all[i]
@@ -124,7 +125,7 @@ func expireContradicted(all []Operation, now time.Time) {
 		}
 		for k := range all {
 			newer := &all[k]
-			ended := newer.Phase == OperationFailed || newer.Phase == OperationExpired
+			ended := newer.Phase == OperationFailed || newer.Phase == OperationExpired || o.Verb() == Hold && newer.IsFinished()
 			isLater := newer.Requested.After(o.Requested) || newer.Requested.Equal(o.Requested) && givesBack(newer.Verb()) &&
 				!newer.IsFinished()
 			isLater = isLater || newer.Verb() == Release && !newer.IsFinished() && o.Phase == OperationRunning // whatever the clocks said
@@ -172,13 +173,16 @@ func Pending(all []Operation) []Operation {
 	})
 }
 
-// Holding returns the operation that holds a unit, or false.
-func Holding(all []Operation) (Operation, bool) {
-	i := slices.IndexFunc(all, func(o Operation) bool { return o.Verb() == Hold && !o.IsFinished() })
-	if i < 0 {
-		return Operation{}, false
+// Holding returns the operation that holds a unit, or false. One that runs goes before those that have not begun: it ends by a release
+// only.
+func Holding(all []Operation) (first Operation, ok bool) {
+	for _, o := range all {
+		isHold := o.Verb() == Hold && !o.IsFinished()
+		if isHold && (!ok || first.Phase != OperationRunning && o.Phase == OperationRunning) {
+			first, ok = o, true
+		}
 	}
-	return all[i], true
+	return first, ok
 }
 
 // RunningHolds returns the holds of documents that run. The document of an operation goes with that of its unit, and its hold does not.

@@ -235,9 +235,16 @@ func TestHoldRunsUntilItsRelease(t *testing.T) {
 	all = step(3*24*60+1, append(all, ask("d", schema.OpHold, "", 3*24*60+1))...)
 	require.Equal(t, "d running", phases(all)[3], "an old release ends no later hold")
 
+	all = step(2, append(step(1, ask("b", schema.OpHold, "", 0)), ask("a", schema.OpHold, "", 2))...)
+	require.Equal(t, []string{"a done the unit is held already by b", "b running"}, phases(all), "the name is no reason to end a hold")
+
 	all = step(1, ask("a", schema.OpHold, "", 24*60))
 	all = step(2, append(all, ask("b", schema.OpRelease, "controller-0", 2))...)
 	require.Equal(t, []string{"a done released by the operation b", "b done"}, phases(all), "the clock was a day ahead at the hold")
+
+	all = step(1, ask("b", schema.OpRelease, "controller-0", 24*60))
+	all = step(2, append(all, ask("a", schema.OpHold, "", 2))...)
+	require.Equal(t, []string{"a running", "b done"}, phases(all), "the clock was a day ahead at the release before")
 }
 
 // A request is checked as a document is.

@@ -70,21 +70,22 @@ func (h *History) Changes(all []*schema.HookRule, of []Conditions, now time.Time
 				}
 			}
 			if watched[key] && last.status != string(is.Status) && (last.status != "" || isNamed) {
-				out = append(out, changed(about, typ, is, c.Revision, c.CorrelationID, now))
+				out = append(out, changeEvent(about, typ, is, c.Revision, c.CorrelationID, last.event.EventID, now))
 			}
 		}
 	}
 	for key, last := range h.last {
 		if typ, ok := strings.CutPrefix(string(key.typ), string(changeOf(""))); ok && !watched[key] && last.status != "" {
-			out = append(out, changed(key.resource, typ, plan.Condition{}, last.revision, last.event.CorrelationID, now))
+			out = append(out, changeEvent(key.resource, typ, plan.Condition{}, last.revision, last.event.CorrelationID, last.event.EventID, now))
 		}
 	}
 	slices.SortFunc(out, func(a, b plan.Event) int { return strings.Compare(a.EventID, b.EventID) })
 	return out
 }
 
-// changed returns the event of a condition that has another status than before.
-func changed(about Resource, condition string, is plan.Condition, revision, correlationID string, now time.Time) plan.Event {
+// changeEvent returns the event of a condition that has another status than after the event before. Its id derives from that one, too: a
+// clock that was set back gives one time to two changes.
+func changeEvent(about Resource, condition string, is plan.Condition, revision, correlationID, before string, now time.Time) plan.Event {
 	data, err := json.Marshal(event.Condition{
 		OrgID: about.Tenant, ProjectID: about.ProjectID, AppSlug: about.App, ResourceKind: string(about.Kind), ResourceName: about.Name,
 		Condition: condition, Status: string(is.Status), Reason: string(is.Reason), Revision: revision,
@@ -93,6 +94,6 @@ func changed(about Resource, condition string, is plan.Condition, revision, corr
 		panic(err) // strings only
 	}
 	key := schema.Key{Kind: about.Kind, Tenant: about.Tenant, Name: about.ProjectID + "/" + about.Name}
-	return plan.Event{EventID: event.ID(event.ConditionChanged, key, condition, int(now.UnixMilli())),
+	return plan.Event{EventID: event.ID(event.ConditionChanged, key, condition+" "+before, int(now.UnixMilli())),
 		EventType: string(event.ConditionChanged), OccurredAt: now.UTC(), Version: event.Version, CorrelationID: correlationID, Payload: data}
 }

@@ -353,6 +353,21 @@ func onCondition(typ, status string, seconds int) schema.HookWhen {
 	return schema.HookWhen{Condition: &schema.HookCondition{Type: typ, Status: status, ForSeconds: seconds}}
 }
 
+// Two changes of a condition at one time, as by a clock that was set back, are two events.
+func TestChangesAtOneTimeHaveTheirOwnIDs(t *testing.T) {
+	all := []*schema.HookRule{rule("unready", onCondition("Ready", "False", 60))}
+	h := rules.NewHistory(all...)
+	ids := map[string]bool{}
+	for _, status := range []plan.ConditionStatus{plan.ConditionFalse, plan.ConditionTrue, plan.ConditionFalse} {
+		is := []rules.Conditions{{Key: schema.InstanceKey("physics", "lhc", "train"),
+			List: []plan.Condition{{Type: plan.ConditionReady, Status: status}}}}
+		for _, e := range h.Record(all, h.Changes(all, is, start)...) {
+			ids[e.EventID] = true
+		}
+	}
+	require.Len(t, ids, 3)
+}
+
 // A rule on a condition fires once for each time that the condition has its status for long enough. Only changes of conditions that a
 // rule names are events.
 func TestConditionFiresOnceItHasLasted(t *testing.T) {

@@ -20,13 +20,17 @@ type checker struct {
 	head                      audit.Head
 	epochs                    map[string]uint64 // of the last effect on each node
 	existed                   map[schema.Key]bool
-	wanted                    map[schema.Key]bool // by each commit of berth/in-force since the unit was made
-	firings                   map[string]int      // outcomes of effects, by id of the effect
+	wanted                    map[schema.Key]bool   // by each commit of berth/in-force since the unit was made
+	firings                   map[string]*outcomes  // by id of the effect
+	lasting                   map[string]*lasting   // by unit
+	holds                     map[schema.Key]string // on berth/status
+	held                      map[schema.Key]string // of each unit when it was observed last
 }
 
 func newChecker() checker {
 	return checker{events: map[string]bool{}, records: map[string]bool{}, epochs: map[string]uint64{}, existed: map[schema.Key]bool{},
-		wanted: map[schema.Key]bool{}, firings: map[string]int{}}
+		wanted: map[schema.Key]bool{}, firings: map[string]*outcomes{}, lasting: map[string]*lasting{}, holds: map[schema.Key]string{},
+		held: map[schema.Key]string{}}
 }
 
 // violate records that an invariant does not hold. The caller has the lock.
@@ -55,10 +59,12 @@ func (s *simulation) check() {
 		if s.isWide {
 			s.checkRules(s.checker.batches)
 		}
+		s.checkEndsOfHolds(s.checker.batches)
 	}
 	for ; s.checker.effects < len(s.applied); s.checker.effects++ {
 		s.checkEffect(s.applied[s.checker.effects])
 		s.checkOperation(s.applied[s.checker.effects])
+		s.checkHold(s.applied[s.checker.effects])
 	}
 }
 

@@ -55,11 +55,11 @@ func treeOf(files map[string]string) *tree {
 	return t
 }
 
-// declared is what main says. Only a wide estate has a rule, and operations.
+// declared is what main says. Only a wide estate has rules, and operations.
 type declared struct {
 	wishes
 	operation
-	isWide bool
+	isWide, holds bool
 }
 
 var merged sync.Map // *tree by declared, without operations: with them there are too many
@@ -75,6 +75,9 @@ func (w declared) tree() *tree {
 	if w.isWide {
 		maps.Copy(files, ruleFiles())
 		maps.Copy(files, w.files())
+	}
+	if w.holds {
+		maps.Copy(files, holdFiles())
 	}
 	for i, one := range w.wishes {
 		if one.exists {

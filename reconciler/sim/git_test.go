@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/reconciler"
@@ -242,6 +243,9 @@ func (m *mirror) ReadStatus(ctx context.Context, id string) (reconciler.StatusTr
 		if statusID(i) == id {
 			t := m.sim.remote.statuses[i-1]
 			t.Things, t.Reviews = maps.Clone(t.Things), maps.Clone(t.Reviews)
+			if m.sim.plant == "hold forgotten" {
+				t.Units = m.sim.forgetHolds(t.Units)
+			}
 			return t, nil
 		}
 	}
@@ -273,6 +277,7 @@ func (m *mirror) WriteStatus(ctx context.Context, old string, b reconciler.Statu
 		if old != statusID(len(r.statuses)) {
 			return "", reconciler.ErrConflict
 		}
+		m.daemon.epoch = b.Revision.Epoch
 		b = m.sim.spoiled(b)
 		next := reconciler.StatusTree{Things: map[schema.Key]*plan.ThingStatus{}, Reviews: map[int]*plan.Review{}}
 		if n := len(r.statuses); n > 0 {
@@ -314,6 +319,11 @@ func (s *simulation) traceBatch(b reconciler.StatusBatch) {
 			presence, remaining = u.Observed.Presence, len(u.Observed.Members)
 		}
 		s.tracef("  status of %s: %s, %s with %d members, placed %v", u.Key.Name, u.Phase, presence, remaining, members)
+	}
+	for _, e := range b.Events {
+		if s.holds && (strings.HasPrefix(e.EventType, "berth.")) {
+			s.tracef("  event %s at %s: %s", e.EventType, e.OccurredAt, e.Payload)
+		}
 	}
 	for _, r := range b.Audit {
 		s.tracef("  audit: %s %s, commit %s", r.Action, r.Key, r.Commit)

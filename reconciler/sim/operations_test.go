@@ -11,9 +11,10 @@ import (
 
 // operation is the operation on a member that main asks for; the zero value is none. It goes with the next change of its unit.
 type operation struct {
-	number       int // of the operations so far
-	unit         int
-	verb, member string
+	number int // of the operations so far
+	unit   int
+	verb   plan.Verb
+	member string // "": the whole unit
 }
 
 func (o operation) key() schema.Key {
@@ -24,21 +25,25 @@ func (o operation) files() map[string]string {
 	if o.verb == "" {
 		return nil
 	}
+	member := ""
+	if o.member != "" {
+		member = "member: " + o.member + ", "
+	}
 	return map[string]string{"tenants/physics/projects/lab/operations/" + o.key().Name + ".yaml": fmt.Sprintf(`apiVersion: berth/v1
 kind: MemberOperation
 metadata: {name: %s}
-spec: {instance: unit-%d, operation: %s, member: %s, reason: a fan is loud}
-`, o.key().Name, o.unit, o.verb, o.member)}
+spec: {instance: unit-%d, operation: %s, %sreason: a fan is loud}
+`, o.key().Name, o.unit, o.verb, member)}
 }
 
 // operate draws the next operation, on a member that main declares. The caller has the lock.
 func (s *simulation) operate(r *rand.Rand) {
-	verb, unit, worker := []string{"restart", "drain", "replace"}[r.IntN(3)], r.IntN(instances), r.IntN(2)
+	verb, unit, worker := []plan.Verb{plan.Restart, plan.Drain, plan.Replace}[r.IntN(3)], r.IntN(instances), r.IntN(2)
 	w := s.want.wishes[unit]
 	if !w.exists || w.stopped || w.workers <= worker {
 		return
 	}
-	s.want.operation = operation{s.want.number + 1, unit, verb, fmt.Sprint("worker-", worker)}
+	s.ask(operation{s.want.number + 1, unit, verb, fmt.Sprint("worker-", worker)})
 	s.tracef("merge: %s %s of unit-%d: %s", verb, s.want.member, unit, s.remote.merge(s.want.tree()))
 }
 
@@ -84,7 +89,7 @@ func (s *simulation) hasFreeNode() bool {
 
 // pending returns the operation that is not over; "" if there is none. The caller has the lock.
 func (s *simulation) pending() string {
-	if s.want.verb == "" || s.want.verb == "replace" && !s.hasFreeNode() {
+	if s.want.verb == "" || s.want.verb == plan.Hold || s.want.verb == plan.Replace && !s.hasFreeNode() {
 		return ""
 	}
 	t := last(s.remote.statuses).Things[s.want.operation.key()]

@@ -41,6 +41,8 @@ func TestSimulatedPastFaults(t *testing.T) {
 		{seed: 80000039, isWide: true, asks: true}: "a member that joined while its replacement waited was never replaced",
 		{seed: 90000181, isWide: true, asks: true}: "a unit waited for a node that a moved member had left",
 		{seed: 93000536, isWide: true, asks: true}: "a member waited for another that was to come to its node",
+		{seed: 500000534, isWide: true, asks: true, holds: true}: "two firings of a rule on a unit had one audit record",
+		{seed: 400001099, isWide: true, asks: true, holds: true}: "two changes of a condition at one time had one id",
 	} {
 		t.Run(fmt.Sprint(o.seed), func(t *testing.T) {
 			t.Parallel()

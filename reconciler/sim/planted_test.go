@@ -23,12 +23,13 @@ func TestSimulationFindsPlantedFaults(t *testing.T) {
 		"unknown is absent": "I11",
 		"audit lost":        "I12",
 		"firing lost":       "I13",
+		"hold forgotten":    "I15",
 	} {
 		t.Run(plant, func(t *testing.T) {
 			t.Parallel()
 			var all []string
 			for seed := uint64(1); seed <= 20; seed++ {
-				s, _ := play(t, options{seed: seed, isWide: true, asks: true, plant: plant})
+				s, _ := play(t, options{seed: seed, isWide: true, asks: true, holds: true, plant: plant})
 				if slices.ContainsFunc(s.violations, func(v string) bool { return strings.HasPrefix(v, invariant+":") }) {
 					return
 				}

@@ -34,7 +34,14 @@ func (h *hosts) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 		if err := h.fence(s); err != nil {
 			obs.Reason = err.Error()
 		} else {
-			obs = h.Runtime.Observe(ctx, s)
+			h.sim.mu.Lock()
+			hold := h.sim.knownHold(h.daemon, s.Key)
+			h.sim.mu.Unlock()
+			if obs = h.Runtime.Observe(ctx, s); obs.Presence != plan.Unknown && hold != "" {
+				h.sim.mu.Lock()
+				h.sim.checker.held[s.Key] = hold
+				h.sim.mu.Unlock()
+			}
 		}
 	}
 	h.sim.mu.Lock()
@@ -134,7 +141,7 @@ func (h *hosts) fence(s runtimes.Scope) error {
 	for _, n := range s.Candidates {
 		nodes[n.Key.Name] = true
 	}
-	maps.DeleteFunc(nodes, func(n string, _ bool) bool { return h.sim.lost[n] })
+	maps.DeleteFunc(nodes, func(n string, _ bool) bool { return h.sim.lost[n] || s.Stamp.Epoch == 0 }) // it fences nothing
 	return h.sim.raise(maps.Keys(nodes), s.Stamp.Epoch)
 }
 

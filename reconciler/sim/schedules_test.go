@@ -65,7 +65,7 @@ func TestSimulatedSchedules(t *testing.T) {
 			t.Run(fmt.Sprint(shard), func(t *testing.T) {
 				t.Parallel()
 				for n := shard; n < count && !t.Failed(); n += shards {
-					s, virtual := play(t, options{seed: seed + n, isWide: true, asks: true})
+					s, virtual := play(t, options{seed: seed + n, isWide: true, asks: true, holds: true})
 					sum.add(s, virtual)
 					if len(s.violations) > 0 {
 						t.Errorf("to replay it: make sim SEED=%d N=1\n%s\n%s", s.seed, strings.Join(s.violations, "\n"),

@@ -48,6 +48,7 @@ type options struct {
 	seed   uint64
 	isWide bool   // the estate has a rule, and the clocks of hosts are off
 	asks   bool   // people ask for operations on members, in a wide estate
+	holds  bool   // a rule and people hold units, in a wide estate
 	plant  string // a fault of Berth that a test plants; "": none
 }
 
@@ -65,6 +66,7 @@ type simulation struct {
 	counts     map[string]uint64 // calls by kind
 	faults     map[string]int    // by kind
 	received   map[string]bool   // webhooks by id
+	mayEnd     map[string]bool   // holds that were released, or whose document is gone, by id
 	calm       bool              // no more faults
 	want       declared          // last merged
 	daemons    []*daemon
@@ -82,6 +84,7 @@ type daemon struct {
 	cancel context.CancelFunc
 	dead   atomic.Bool  // killed: no call has an effect any more
 	ended  atomic.Bool  // its Run has returned
+	epoch  uint64       // of its last commit of berth/status
 	offset atomic.Int64 // of its clock
 }
 
@@ -178,10 +181,11 @@ func (s *simulation) run() {
 	s.began = time.Now()
 	s.remote, s.world = newRemote(), memory.NewWorld()
 	s.epochs, s.lost, s.counts, s.faults = map[string]uint64{}, map[string]bool{}, map[string]uint64{}, map[string]int{}
-	s.checker, s.received = newChecker(), map[string]bool{}
+	s.checker, s.received, s.mayEnd = newChecker(), map[string]bool{}, map[string]bool{}
 	s.mu.Lock()
 	if s.want.isWide = s.isWide; s.isWide {
 		s.setHostClocks()
+		s.want.holds = s.holds
 	}
 	s.remote.merge(s.want.tree())
 	s.start()
@@ -192,6 +196,9 @@ func (s *simulation) run() {
 		time.Sleep(time.Duration(1+r.IntN(12_000)) * time.Millisecond)
 		s.mu.Lock()
 		s.act(r)
+		if s.holds {
+			s.hold(r)
+		}
 		if s.plant == "unit lost" {
 			_ = s.world.Lose(unitKey(r.IntN(instances))) // an error: it does not exist
 		}
@@ -221,8 +228,8 @@ func (s *simulation) act(r *rand.Rand) {
 			next = wish{}
 		}
 		s.want.wishes[unit] = next
-		if s.want.unit == unit {
-			s.want.verb = ""
+		if s.want.unit == unit && (s.want.verb != plan.Hold || !next.exists) {
+			s.ask(operation{number: s.want.number})
 		}
 		s.tracef("merge: %s %+v: %s", unitKey(unit).Name, next, s.remote.merge(s.want.tree()))
 	case kind == "operation":
@@ -276,6 +283,7 @@ func (s *simulation) converge() {
 	var differs string
 	for {
 		s.mu.Lock()
+		s.releaseAll()
 		differs = s.difference()
 		if !s.leads() {
 			s.start() // the last one was deposed by another that had been killed

@@ -41,14 +41,14 @@ func (s *Statuses) Units() plan.Memory {
 func (s *Statuses) Unit(key schema.Key) *plan.Status { return s.Units().Get(key) }
 
 // SetUnit records a unit's status in place of prev, as Unit returned it. changed
-// is false if the status is the same.
+// is false if the status is the same. Most changes show in a condition, so that nothing is encoded to find them.
 func (s *Statuses) SetUnit(prev *plan.Status, next plan.Status) (changed, ok bool) {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
 	if s.units.Get(next.Key) != prev {
 		return false, false
 	}
-	if prev != nil && prev.Phase == next.Phase && EqualJSON(prev, &next) {
+	if prev != nil && prev.Phase == next.Phase && slices.Equal(prev.Conditions, next.Conditions) && EqualJSON(prev, &next) {
 		return false, true
 	}
 	s.units = s.units.With(&next)
@@ -98,7 +98,7 @@ func (s *Statuses) SetResource(prev *plan.ThingStatus, next plan.ThingStatus) (c
 	if s.resources[next.Key] != prev {
 		return false, false
 	}
-	if prev != nil && EqualJSON(prev, &next) {
+	if prev != nil && slices.Equal(prev.Conditions, next.Conditions) && EqualJSON(prev, &next) {
 		return false, true
 	}
 	s.resources[next.Key], s.shared = &next, nil

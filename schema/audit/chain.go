@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -73,14 +74,21 @@ func (r Record) sum() string {
 }
 
 // normal returns r as it decodes from JSON: times in UTC, text in valid UTF-8. A time
-// without a JSON form becomes the zero time.
+// without a JSON form becomes the zero time. Only text that is not UTF-8 is decoded: it is rare, and decoding costs most.
 func normal(r Record) Record {
-	r.OccurredAt = r.OccurredAt.UTC()
+	r.OccurredAt = r.OccurredAt.UTC().Round(0)
 	if y := r.OccurredAt.Year(); y < 0 || y > 9999 {
 		r.OccurredAt = time.Time{}
 	}
+	if r.Approvers = slices.Clone(r.Approvers); len(r.Approvers) == 0 {
+		r.Approvers = nil
+	}
+	data := encode(r)
+	if !bytes.Contains(data, []byte(`\ufffd`)) { // what encode writes in place of a byte that is not UTF-8
+		return r
+	}
 	var out Record
-	if err := json.Unmarshal(encode(r), &out); err != nil {
+	if err := json.Unmarshal(data, &out); err != nil {
 		panic(err) // canonical JSON from Encode
 	}
 	return out

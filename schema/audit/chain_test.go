@@ -178,6 +178,19 @@ func TestBrokenRecordIsNamed(t *testing.T) {
 	}
 }
 
+// A chain holds each record as a reader of the file decodes it, whatever its text and time are.
+func TestChainReturnsRecordsAsTheyDecode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := record(t)
+		if rapid.Bool().Draw(t, "now") {
+			r.OccurredAt = time.Now() // with a monotonic clock
+		}
+		for _, c := range audit.Chain(audit.Head{}, []audit.Record{r}) {
+			require.Equal(t, must(audit.Decode(audit.Encode(c))), c)
+		}
+	})
+}
+
 // The same decision has the same record ID; another decision has another.
 func TestRecordIDIdentifiesDecision(t *testing.T) {
 	a := audit.Record{OccurredAt: time.Unix(1, 0), Author: audit.Author{Actor: "ada"}, Action: "document.added",
