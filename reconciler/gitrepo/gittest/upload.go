@@ -16,9 +16,9 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
-// upload answers a fetch as git upload-pack does, and returns true. It leaves to git a fetch of a history of several
-// commits, of objects that it cannot read, and by several rounds (multi_ack), as the program git makes it. Its pack may
-// have objects that the client has.
+// upload answers a fetch as git upload-pack does, and returns true. It leaves to git a fetch of more than looseFiles
+// objects, of a shallow history of several commits, of objects that it cannot read, and by several rounds (multi_ack),
+// as the program git makes it. Its pack may have objects that the client has.
 func (s *Server) upload(w http.ResponseWriter, body []byte) bool {
 	req, text := packp.NewUploadRequest(), bytes.NewReader(body)
 	if req.Decode(text) != nil || !req.Capabilities.Supports(capability.Sideband64k) ||
@@ -57,7 +57,7 @@ func (s *Server) upload(w http.ResponseWriter, body []byte) bool {
 		}
 	}
 	var data bytes.Buffer
-	if err := pack.encode(&data); err != nil {
+	if len(pack.ids) > looseFiles || pack.encode(&data) != nil {
 		return false
 	}
 	w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
@@ -74,7 +74,7 @@ func (s *Server) upload(w http.ResponseWriter, body []byte) bool {
 type packOf struct {
 	objects *filesystem.Storage
 	has     map[plumbing.Hash]bool // commits that the client has
-	ends    map[plumbing.Hash]bool // commits whose parents it has not, and does not get
+	ends    map[plumbing.Hash]bool // commits at the boundary of its shallow history: their parents are not sent
 	ids     map[plumbing.Hash]bool
 }
 
@@ -107,7 +107,7 @@ func (p *packOf) addCommits(id plumbing.Hash) error {
 
 // addTree adds what a tree has and another one has not at the same place.
 func (p *packOf) addTree(id, base plumbing.Hash) error {
-	if id == base { // a tree that is in the pack already may be there relative to this one
+	if id == base { // p.ids is no reason to stop: it may have the tree as a difference to this one
 		return nil
 	}
 	p.ids[id] = true
