@@ -22,8 +22,8 @@ func (r *Reconciler) RequestOperation(ctx context.Context, req plan.OperationReq
 	return r.requestOperation(ctx, req)
 }
 
-// requestOperation is RequestOperation, and records what is audited of a new operation in the commit that has it: a request that is
-// repeated after a crash is audited once.
+// requestOperation is RequestOperation, and writes the audit records of a new operation in the same commit as the operation: a
+// request that is repeated after a crash is audited once.
 func (r *Reconciler) requestOperation(ctx context.Context, req plan.OperationRequest, records ...audit.Record) (plan.Operation, error) {
 	st := r.inForce.current()
 	if st == nil {
@@ -40,7 +40,9 @@ func (r *Reconciler) requestOperation(ctx context.Context, req plan.OperationReq
 	var out plan.Operation
 	var fault error
 	isNew := false
-	r.status.Decision.Lock()
+	if len(records) > 0 { // otherwise a request waits for no decision
+		r.status.Decision.Lock()
+	}
 	r.units.update(req.Unit, func(prev *plan.Status) (next plan.Status, ok bool) {
 		next, out, fault = addRequest(prev, req.Unit, asked)
 		isNew = fault == nil && len(next.Operations) > len(prev.Operations)
@@ -49,7 +51,9 @@ func (r *Reconciler) requestOperation(ctx context.Context, req plan.OperationReq
 	if isNew {
 		r.status.Record(records...)
 	}
-	r.status.Decision.Unlock()
+	if len(records) > 0 {
+		r.status.Decision.Unlock()
+	}
 	if fault != nil {
 		return plan.Operation{}, fmt.Errorf("request operation %s: %w", req.ID, fault)
 	}

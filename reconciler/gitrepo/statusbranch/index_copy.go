@@ -23,10 +23,10 @@ import (
 	"berth/schema/parallel"
 )
 
-// minCopied is the number of changed files from which the copy is written. Fewer are read faster than they are worth a copy.
+// minCopied is the number of changed files from which the copy is written. To read fewer costs less than a copy.
 const minCopied = 256
 
-// maxCopied bounds one line of the copy in bytes: a review, with the names of its fields.
+// maxCopied bounds one line of the copy in bytes. A review of maxReview bytes of YAML fits, as JSON.
 const maxCopied = 4 * maxReview
 
 // indexCopy is a copy of the index on disk, from which a restart begins. It is derived: without it, all files of the
@@ -41,7 +41,7 @@ type indexCopy struct {
 	turn    sync.Mutex // held while the file is written
 }
 
-// copyHead says what a copy is of.
+// copyHead identifies the build and the tree of a copy.
 type copyHead struct {
 	Build string        `json:"build"` // of the program that wrote it; another one may read the same files differently
 	Root  plumbing.Hash `json:"root"`  // tree of berth/status
@@ -70,8 +70,8 @@ func (f copiedFile) file() statusFile {
 	return out
 }
 
-// isDue reports whether the copy is worth writing: a quarter of the files changed since it was. So its cost follows the
-// changes, and a restart reads at most that part.
+// isDue reports whether to write the copy: a quarter of the files, and at least minCopied, changed since the last one. So its
+// cost follows the changes, and a restart reads at most that part.
 func (x *statusIndex) isDue() bool {
 	return x.changed >= max(minCopied, (x.units.Len()+len(x.things)+len(x.reviews))/4)
 }
@@ -87,7 +87,7 @@ func (c *indexCopy) save(x *statusIndex) {
 	c.writers.Go(func() {
 		defer c.turn.Unlock()
 		if err := c.replace(frozen); err != nil {
-			c.log.Warn("copy of berth/status not written; the next start reads all statuses", "error", err.Error())
+			c.log.Warn("copy of berth/status not written; the next start reads more statuses", "error", err.Error())
 		}
 	})
 }
@@ -102,10 +102,13 @@ func (c *indexCopy) replace(x *statusIndex) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(writeCopy(file, build, x), file.Close()); err != nil {
-		return err
+	if err = errors.Join(writeCopy(file, build, x), file.Close()); err == nil {
+		err = os.Rename(file.Name(), c.path)
 	}
-	return os.Rename(c.path+".new", c.path)
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name())) // it may fill the disk
+	}
+	return nil
 }
 
 func writeCopy(w io.Writer, build string, x *statusIndex) error {
@@ -192,7 +195,7 @@ type copyReader struct {
 	sum   hash.Hash // of the lines before
 }
 
-// line returns the next line. Its bytes are the caller's.
+// line returns the next line. The caller may keep the bytes.
 func (r *copyReader) line() ([]byte, error) {
 	var line []byte
 	for {
@@ -215,7 +218,8 @@ func (r *copyReader) head() (head copyHead, err error) {
 		return head, err
 	}
 	r.sum.Write(line)
-	return head, json.Unmarshal(line, &head)
+	err = json.Unmarshal(line, &head)
+	return head, err
 }
 
 // files returns the n files that follow, and compares the checksum.
@@ -253,13 +257,10 @@ func (r *copyReader) files(n int) ([]statusFile, error) {
 	return out, nil
 }
 
-// programBuild returns the id that the Go linker gave to this program. It changes with the sources.
+// programBuild returns the id that the Go linker gave to this program. It changes with the sources. The file is that of the
+// running program: an upgrade may have put another one at its path.
 func programBuild() (string, error) {
-	path, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	file, err := elf.Open(path)
+	file, err := elf.Open("/proc/self/exe")
 	if err != nil {
 		return "", err
 	}

@@ -143,6 +143,9 @@ func (r *View) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, 
 	}
 	files, err := r.changedStatus(ctx, x.root, root)
 	if err != nil {
+		if !x.root.IsZero() && !r.objects.HasTree(x.root.String()) {
+			r.index = nil // the mirror was replaced: the next read needs no difference to this tree
+		}
 		return nil, err
 	}
 	// No step below can fail, so the index stays consistent.
