@@ -106,7 +106,7 @@ func (e *ruleEffects) carryOut(ctx context.Context, p rules.Pending) {
 	}
 }
 
-// finish records the outcome of an effect, and in the same commit what was refused.
+// finish records the outcome of an effect, and the audit records of refused operations in the same commit.
 func (e *ruleEffects) finish(p rules.Pending, err error) {
 	f, _ := rules.Firing(p.Firing)
 	name, reason := strings.Split(f.Effect, ", ")[p.Number], ""

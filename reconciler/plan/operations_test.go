@@ -236,7 +236,7 @@ func TestHoldRunsUntilItsRelease(t *testing.T) {
 	require.Equal(t, "d running", phases(all)[3], "an old release ends no later hold")
 
 	all = step(2, append(step(1, ask("b", schema.OpHold, "", 0)), ask("a", schema.OpHold, "", 2))...)
-	require.Equal(t, []string{"a done the unit is held already by b", "b running"}, phases(all), "the name is no reason to end a hold")
+	require.Equal(t, []string{"a done the unit is held already by b", "b running"}, phases(all), "the order of names ends no running hold")
 
 	all = step(1, ask("a", schema.OpHold, "", 24*60))
 	all = step(2, append(all, ask("b", schema.OpRelease, "controller-0", 2))...)

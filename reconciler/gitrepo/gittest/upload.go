@@ -107,7 +107,7 @@ func (p *packOf) addCommits(id plumbing.Hash) error {
 
 // addTree adds what a tree has and another one has not at the same place.
 func (p *packOf) addTree(id, base plumbing.Hash) error {
-	if id == base { // p.ids is no reason to stop: it may have the tree as a difference to this one
+	if id == base { // a tree of p.ids is compared again: the pack may have only its difference to another tree
 		return nil
 	}
 	p.ids[id] = true

@@ -143,7 +143,7 @@ func writeCopy(w io.Writer, build string, x *statusIndex) error {
 	return buffered.Flush()
 }
 
-// restore returns the index at the tree of the copy; nil if there is no copy that this program can use.
+// restore returns the index at the tree of the copy; nil if this program cannot use the copy, or there is none.
 func (r *View) restore(c *indexCopy) *statusIndex {
 	x, err := r.readCopy(c)
 	switch {
