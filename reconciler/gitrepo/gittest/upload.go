@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
@@ -16,9 +17,9 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
-// upload answers a fetch as git upload-pack does, and returns true. It leaves to git a fetch of more than looseFiles
-// objects, of a shallow history of several commits, of objects that it cannot read, and by several rounds (multi_ack),
-// as the program git makes it. Its pack may have objects that the client has.
+// upload answers a fetch as git upload-pack does, and returns true. It leaves to git a fetch of a shallow history of several
+// commits, of objects that it cannot read, and by several rounds (multi_ack), as the program git makes it. Its pack may
+// have objects that the client has.
 func (s *Server) upload(w http.ResponseWriter, body []byte) bool {
 	req, text := packp.NewUploadRequest(), bytes.NewReader(body)
 	if req.Decode(text) != nil || !req.Capabilities.Supports(capability.Sideband64k) ||
@@ -57,7 +58,7 @@ func (s *Server) upload(w http.ResponseWriter, body []byte) bool {
 		}
 	}
 	var data bytes.Buffer
-	if len(pack.ids) > looseFiles || pack.encode(&data) != nil {
+	if pack.encode(&data) != nil {
 		return false
 	}
 	w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
@@ -65,7 +66,10 @@ func (s *Server) upload(w http.ResponseWriter, body []byte) bool {
 		_ = update.Encode(w) // the client may be gone
 	}
 	_ = answer.Encode(w, false)
-	_, _ = io.Copy(sideband.NewMuxer(sideband.Sideband64k, w), &data)
+	channel := sideband.NewMuxer(sideband.Sideband64k, w)
+	for part := range slices.Chunk(data.Bytes(), 1<<15) { // a whole packet of go-git is longer than Git allows
+		_, _ = channel.Write(part)
+	}
 	_ = pktline.NewEncoder(w).Flush()
 	return true
 }

@@ -1,6 +1,7 @@
 package gittest_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,6 +38,9 @@ func TestFetchInProcessHasEachObject(t *testing.T) {
 						s.MustCommit(t, "main", gittest.Commit{Message: "Turn", Files: map[string]string{"d/e/f": text, "d/e/g": "new"}})
 					}
 				},
+				func() { // more than one packet of the protocol
+					s.MustCommit(t, "main", gittest.Commit{Message: "Long", Files: map[string]string{"long": string(random(t))}})
+				},
 				func() { // a directory in place of a file
 					s.MustCommit(t, "main", gittest.Commit{Message: "Other kind", Files: map[string]string{"a/x": "1"}, Remove: []string{"a"}})
 				},
@@ -67,6 +71,15 @@ func withoutGit(t *testing.T, s *gittest.Server, do func()) {
 	require.NoError(t, os.WriteFile(file, []byte("[broken"), 0o644))
 	do()
 	require.NoError(t, os.WriteFile(file, text, 0o644))
+}
+
+// random returns bytes that do not compress.
+func random(t *testing.T) []byte {
+	t.Helper()
+	out := make([]byte, 200_000)
+	_, err := rand.Read(out)
+	require.NoError(t, err)
+	return out
 }
 
 func newClient(t *testing.T, of *gittest.Server) *gogit.Repository {
