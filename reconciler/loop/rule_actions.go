@@ -27,27 +27,6 @@ type ruleActions struct {
 	request     func(context.Context, plan.OperationRequest, ...audit.Record) (plan.Operation, error)
 }
 
-// refused is the error of an operation that the user who brought the rule may not ask for. Its record is written with the outcome of
-// the effect: an effect that is tried again after a crash is audited once.
-type refused struct {
-	record audit.Record
-	error
-}
-
-// refusals returns the records of refused operations that an error of try has.
-func refusals(err error) (out []audit.Record) {
-	joined, _ := err.(interface{ Unwrap() []error })
-	if joined == nil {
-		return nil
-	}
-	for _, e := range joined.Unwrap() {
-		if r, ok := e.(refused); ok {
-			out = append(out, r.record)
-		}
-	}
-	return out
-}
-
 // target is a unit, and a member of it; "": the whole unit.
 type target struct {
 	unit   schema.Key
@@ -55,22 +34,22 @@ type target struct {
 }
 
 // try asks for an operation on each target of a firing. again: another try may help. A target that is refused does not keep the
-// operation from the others.
-func (a ruleActions) try(ctx context.Context, r *schema.HookRule, operation string, firing plan.Event) (again bool, err error) {
+// operation from the others. The refusals are to be written with the outcome of the effect, so that an effect which is tried
+// again after a crash is audited once.
+func (a ruleActions) try(
+	ctx context.Context, r *schema.HookRule, operation string, firing plan.Event,
+) (again bool, refusals []audit.Record, err error) {
 	f, _ := rules.Firing(firing)
 	all := a.targets(f)
 	if len(all) == 0 {
-		return false, fmt.Errorf("no unit in force is, or has a member on, %s %s", f.ResourceKind, f.ResourceName)
+		return false, nil, fmt.Errorf("no unit in force is, or has a member on, %s %s", f.ResourceKind, f.ResourceName)
 	}
 	var faults []error
 	for _, t := range all {
-		retry, err := a.operate(ctx, r, operation, firing, t)
-		again = again || retry
-		if err != nil {
-			faults = append(faults, err)
-		}
+		retry, refusal, err := a.operate(ctx, r, operation, firing, t)
+		again, refusals, faults = again || retry, append(refusals, refusal...), append(faults, err)
 	}
-	return again, errors.Join(faults...)
+	return again, refusals, errors.Join(faults...)
 }
 
 // targets returns the units and members that a firing is about, sorted.
@@ -92,7 +71,7 @@ func (a ruleActions) targets(f event.Rule) (out []target) {
 // operate asks for an operation on one target, if the user who brought the rule may.
 func (a ruleActions) operate(
 	ctx context.Context, r *schema.HookRule, operation string, firing plan.Event, t target,
-) (again bool, err error) {
+) (again bool, refusal []audit.Record, err error) {
 	st := a.inForce.current()
 	user, permission := "", authority.MemberOperate
 	if d := detailOf(a.status.Resource(r.Key)); d.Declared == r.Blob {
@@ -101,7 +80,7 @@ func (a ruleActions) operate(
 	if t.unit.Kind == schema.KindSharedRuntime {
 		permission = authority.SharedRuntimeMemberOperate
 	}
-	id := firing.EventID + "-" + operation // it also tells apart the records of two firings
+	id := firing.EventID + "-" + operation // the reason of the record has it: two firings have two records
 	if t.member != "" {
 		id += "-" + t.member
 	}
@@ -115,11 +94,11 @@ func (a ruleActions) operate(
 	if !d.Allowed {
 		record.Verdict, record.Rule, record.Reason = audit.Denied, d.Rule, d.Reason+", operation "+id
 		if user == "" {
-			return false, refused{record, fmt.Errorf("%s on %s needs %s, and the user who brought the rule is unknown: merge a change of it",
-				operation, t.unit, permission)}
+			return false, []audit.Record{record}, fmt.Errorf("%s on %s needs %s, and the user who brought the rule is unknown: merge a "+
+				"change of it", operation, t.unit, permission)
 		}
-		return false, refused{record, fmt.Errorf("%s on %s needs %s, and %s, who brought the rule, lacks it: %s", operation, t.unit,
-			permission, user, d.Message())}
+		return false, []audit.Record{record}, fmt.Errorf("%s on %s needs %s, and %s, who brought the rule, lacks it: %s", operation, t.unit,
+			permission, user, d.Message())
 	}
 	req := plan.OperationRequest{Unit: t.unit, ID: id, RequestedBy: hookActor + r.Key.Name,
 		CorrelationID: firing.CorrelationID,
@@ -128,8 +107,8 @@ func (a ruleActions) operate(
 		req.Spec.Instance = ""
 	}
 	if err := req.Check(st.Unit(t.unit)); err != nil {
-		return false, err
+		return false, nil, err
 	}
 	_, err = a.request(ctx, req, record)
-	return err != nil && !errors.Is(err, plan.ErrOperationID), err
+	return err != nil && !errors.Is(err, plan.ErrOperationID), nil, err
 }

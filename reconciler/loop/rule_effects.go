@@ -10,6 +10,7 @@ import (
 
 	"berth/reconciler/rules"
 	"berth/schema"
+	"berth/schema/audit"
 )
 
 const (
@@ -90,13 +91,13 @@ func (e *ruleEffects) carryOut(ctx context.Context, p rules.Pending) {
 		case <-ctx.Done():
 			return
 		}
-		again, err := e.try(ctx, p)
+		again, refusals, err := e.try(ctx, p)
 		<-e.slots
 		if ctx.Err() != nil {
 			return
 		}
 		if err == nil || !again || e.now().Sub(p.Firing.OccurredAt) > effectAge {
-			e.finish(p, err)
+			e.finish(p, refusals, err)
 			return
 		}
 		e.log.Info("effect of a rule is tried again", "firing", p.Firing.EventID, "error", err, "again_in", wait)
@@ -107,7 +108,7 @@ func (e *ruleEffects) carryOut(ctx context.Context, p rules.Pending) {
 }
 
 // finish records the outcome of an effect, and the audit records of refused operations in the same commit.
-func (e *ruleEffects) finish(p rules.Pending, err error) {
+func (e *ruleEffects) finish(p rules.Pending, refusals []audit.Record, err error) {
 	f, _ := rules.Firing(p.Firing)
 	name, reason := strings.Split(f.Effect, ", ")[p.Number], ""
 	log := e.log.With("rule", f.Rule, "effect", name, "resource", f.ResourceName, "firing", f.FiringID, "correlation_id",
@@ -120,26 +121,27 @@ func (e *ruleEffects) finish(p rules.Pending, err error) {
 	}
 	e.status.Decision.Lock()
 	defer e.status.Decision.Unlock()
-	e.status.Record(refusals(err)...)
+	e.status.Record(refusals...)
 	e.status.Announce(rules.Outcome(p.Firing, p.Number, name, reason, e.now()))
 }
 
-// try carries out an effect once. again: another try may help.
-func (e *ruleEffects) try(ctx context.Context, p rules.Pending) (again bool, err error) {
+// try carries out an effect once. again: another try may help. refusals are the audit records of operations that were refused.
+func (e *ruleEffects) try(ctx context.Context, p rules.Pending) (again bool, refusals []audit.Record, err error) {
 	rule, effect := e.find(p)
 	if rule == nil {
-		return false, fmt.Errorf("the rule was changed or removed before its effect was done")
+		return false, nil, fmt.Errorf("the rule was changed or removed before its effect was done")
 	}
 	switch {
 	case effect.Webhook != nil && e.send == nil:
-		return false, fmt.Errorf("no webhook is sent: add its host to rules.hosts in berth.yaml")
+		return false, nil, fmt.Errorf("no webhook is sent: add its host to rules.hosts in berth.yaml")
 	case effect.Webhook != nil:
 		body, err := json.Marshal(p.Firing)
 		if err != nil {
-			return false, err
+			return false, nil, err
 		}
-		return e.send(ctx, Webhook{URL: effect.Webhook.URL, Secret: effect.Webhook.Secret, ID: fmt.Sprintf("%s-%d", p.Firing.EventID, p.Number),
-			Body: body})
+		again, err = e.send(ctx, Webhook{URL: effect.Webhook.URL, Secret: effect.Webhook.Secret,
+			ID: fmt.Sprintf("%s-%d", p.Firing.EventID, p.Number), Body: body})
+		return again, nil, err
 	}
 	return e.actions.try(ctx, rule, effect.Action.Operation, p.Firing)
 }
